@@ -19,7 +19,7 @@ from bridge.administration.protocol import Request, concrete
 T_co = TypeVar("T_co", covariant=True)
 
 #: The maximum number of rows in one answer.
-MOST_ROWS = 10_000
+MAX_ROWS = 10_000
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 #: A number of rows or seconds.

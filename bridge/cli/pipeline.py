@@ -134,7 +134,11 @@ def run(
             return lambda: plans[name].pop() if plans[name] else plan(spark, name, chosen[name], environment)
 
         runner = PipelineRunner(
-            spark, {name: planned(name) for name in chosen}, tell=note, once=once, patience=environment.patience
+            spark,
+            {name: planned(name) for name in chosen},
+            report=note,
+            once=once,
+            stop_timeout=environment.stop_timeout,
         )
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: runner.stop())
@@ -388,7 +392,7 @@ def _end(names: list[str], pipeline_request: PipelineRequest) -> None:
     for name, directory in directories.items():
         process, begin = processes[name], time.monotonic()
         while runs(directory) == process:
-            if stops and time.monotonic() - begin > environment.patience + _PATIENCE:
+            if stops and time.monotonic() - begin > environment.stop_timeout + _PATIENCE:
                 hint = f"kill -9 {process} ends all of its pipelines, and nothing is lost"
                 raise Failure(f"{name}: process {process} is still running", hint=hint)
             time.sleep(_LOOK)

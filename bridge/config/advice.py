@@ -21,12 +21,12 @@ def advice(configuration: Configuration) -> Iterator[str]:
     for channel in configuration.channels:
         if may_be_nobody(channel) and (channel.authentication or _is_open(channel)):
             yield (
-                f"channel {channel.name}: clients without a user act as nobody, a user that MQ does not know; give the"
-                " channel an mcauser"
+                f"channel {channel.name}: clients without a user act as nobody, a user that MQ does not know; set"
+                " mcauser of the channel"
             )
     for channel in configuration.channels:
         if (what := _origin_of_user(channel)) and not is_mapped(configuration, channel):
-            instead = "set use_client_id: false" if channel.use_client_id else "give the channel an mcauser"
+            instead = "set use_client_id: false" if channel.use_client_id else "set mcauser of the channel"
             yield (
                 f"channel {channel.name}: clients with a {what} longer than 12 bytes, the length of an MQ user, are rejected"
                 f" unless a channel authentication record maps them to a user; or {instead}"

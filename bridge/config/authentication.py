@@ -162,7 +162,7 @@ def name_pattern(text: str) -> tuple[tuple[str, str], ...]:
         if key not in ATTRIBUTES:
             raise ValueError(f"one of {', '.join(ATTRIBUTES)} before = in {key or value!r}")
         if not value:
-            raise ValueError(f"a value behind {key}=")
+            raise ValueError(f"a value after {key}=")
         if "*" in value[1:-1]:
             raise ValueError(f"* at the beginning or the end of {key}={value}, or \\* for an asterisk")
     return tuple(attributes)
@@ -328,7 +328,7 @@ class LdapAuthenticationConfig(Section):
 
 
 class QueueManagerAuthenticationConfig(Section):
-    """Let the queue manager check the user name and password (MQCSP, CONNAUTH)."""
+    """Check the user name and password at the queue manager (MQCSP, CONNAUTH)."""
 
     method: Literal["queue-manager"]
     """`queue-manager`."""
@@ -401,7 +401,7 @@ def each_kind_once(methods: list[AuthenticationConfig]) -> list[AuthenticationCo
 RecordType = Literal["ADDRESSMAP", "USERMAP", "SSLPEERMAP", "BLOCKUSER", "BLOCKADDR"]
 UserSource = Literal["MAP", "CHANNEL", "NOACCESS"]
 
-_PROFILE = values.text(r"[A-Za-z0-9._/%]{0,20}\*?", "a channel name, or the beginning of one with * behind it")
+_PROFILE = values.text(r"[A-Za-z0-9._/%]{0,20}\*?", "a channel name, or the beginning of one followed by *")
 _ADDRESS = values.read_by(
     address_pattern,
     r"[0-9A-Fa-f.:*-]{1,64}",

@@ -89,7 +89,7 @@ _FRACTION = re.compile(r"[-+]?(?:[0-9]{1,99}\.[0-9]{0,99}|\.[0-9]{1,99})(?:[eE][
 _MERGE = "<<"
 _YAML_TAG = "tag:yaml.org,2002:"
 
-# PyYAML's error messages -> (what was expected, what was found). The first match wins.
+# PyYAML's error messages -> (expectation, actual content). The first match wins.
 _SYNTAX = [
     (r"found character '\\t' that cannot start any token", "spaces for indentation", "a tab"),
     (r"found character '(?P<c>.*)' that cannot start any token", "a value, in quotes if it begins with {c}", "{c}"),
@@ -111,7 +111,7 @@ _SYNTAX = [
 #: Quotes of word processors and web pages, which YAML takes for ordinary characters.
 _TYPOGRAPHIC_QUOTES = "\u201c\u201d\u201e\u201f\u2018\u2019\u201a\u201b\u00ab\u00bb"
 _STRAIGHT_QUOTES = "replace the typographic quotes with \" or '"
-#: A value that contains {, outside quotes: YAML takes the brace for the beginning of a mapping, or the value for several.
+#: A value that contains { outside quotes: YAML treats the brace as the beginning of a mapping, or the value as several.
 _UNQUOTED_TEMPLATE = re.compile(r""":\s+(?P<text>[^"'\s{,\[#][^"',{}]*\{[^{}]+\}[^\s,}]*|\{[^{}:]*\}[^\s,}]+)""")
 
 
@@ -135,7 +135,9 @@ class _Composer(yaml.SafeLoader):
             if self._count > MAX_NODES:
                 self._source.refuse(*_place(event.start_mark), f"at most {MAX_NODES} values in the file", "more")
             if tag := getattr(event, "tag", None):
-                self._source.tell(_place(event.start_mark), "", "a value without a tag", tag.replace(_YAML_TAG, "!!"))
+                self._source.add_mistake(
+                    _place(event.start_mark), "", "a value without a tag", tag.replace(_YAML_TAG, "!!")
+                )
         if isinstance(event, yaml.ScalarEvent) and (surrogate := _SURROGATE.search(event.value)) is not None:
             actual = f"the surrogate U+{ord(surrogate[0]):04X}"
             self._source.refuse(*_place(event.start_mark), "characters of Unicode (\\U and eight digits)", actual)
@@ -249,7 +251,7 @@ class SourceFile:
     def _bytes(self) -> bytes:
         try:
             with self.file.open("rb") as stream:
-                data = stream.read(MAX_BYTES + 1)
+                content = stream.read(MAX_BYTES + 1)
         except FileNotFoundError:
             self.refuse(None, None, "a configuration file", "no file of this name")
         except IsADirectoryError:
@@ -258,13 +260,13 @@ class SourceFile:
             self.refuse(None, None, "a configuration file that this user may read", "that permission is denied")
         except OSError as error:
             self.refuse(None, None, "a configuration file that can be read", f"the error {error.strerror!r}")
-        if len(data) > MAX_BYTES:
+        if len(content) > MAX_BYTES:
             self.refuse(None, None, f"a file of at most {size_text(MAX_BYTES)}", "a longer one")
-        return data
+        return content
 
-    def _decoded(self, data: bytes) -> str:
+    def _decoded(self, content: bytes) -> str:
         try:
-            return data.decode("utf-8")
+            return content.decode("utf-8")
         except UnicodeDecodeError as error:
             before = error.object[: error.start].decode("utf-8")
             self.refuse(*_end(before), "text in UTF-8", f"the byte 0x{error.object[error.start]:02X}")
@@ -275,13 +277,13 @@ class SourceFile:
             return self._mapping(node, location, depth)
         self._count_in(node, depth)
         if isinstance(node, yaml.SequenceNode):
-            return [self._value(item, (*location, index), depth + 1) for index, item in enumerate(node.value)]
+            return [self._value(element, (*location, index), depth + 1) for index, element in enumerate(node.value)]
         assert isinstance(node, yaml.ScalarNode)
         value = _scalar(node)
         if not isinstance(value, str):
             return value
         if node.style is None and value[0] in _TYPOGRAPHIC_QUOTES:
-            self._tell_quotes(node, location)
+            self._report_quotes(node, location)
             value = value.strip(_TYPOGRAPHIC_QUOTES)
         text = Text(value)
         text.directory = self._directory
@@ -290,30 +292,30 @@ class SourceFile:
     def _mapping(self, node: yaml.MappingNode, location: Location, depth: int) -> dict[str, Any]:
         self._nodes.setdefault(location, node)
         self._count_in(node, depth)
-        result: dict[str, Any] = {}
+        mapping: dict[str, Any] = {}
         first: dict[str, int] = {}
         for key_node, value_node in node.value:  # merged values first: the mapping's own keys override them
             if _is_merge(key_node):
-                result.update(self._merged(value_node, location, depth + 1))
+                mapping.update(self._merged(value_node, location, depth + 1))
         for key_node, value_node in node.value:
             place = _place(key_node.start_mark)
             if not isinstance(key_node, yaml.ScalarNode):
                 actual = _shown(key_node)
-                self.tell(place, dotted(location), "a key that is text", actual)
+                self.add_mistake(place, dotted(location), "a key that is text", actual)
                 continue
             key: str = key_node.value
             if key_node.style is None and key[:1] and key[0] in _TYPOGRAPHIC_QUOTES:
-                self._tell_quotes(key_node, (*location, key))
+                self._report_quotes(key_node, (*location, key))
                 key = key.strip(_TYPOGRAPHIC_QUOTES)
             if key in first:
                 actual = f"it again, after line {first[key]}"
-                self.tell(place, dotted((*location, key)), "each key once", actual)
+                self.add_mistake(place, dotted((*location, key)), "each key once", actual)
                 continue
             first[key] = place[0]
             if not _is_merge(key_node):
                 self._keys[*location, key] = key_node
-                result[key] = self._value(value_node, (*location, key), depth + 1)
-        return result
+                mapping[key] = self._value(value_node, (*location, key), depth + 1)
+        return mapping
 
     def _merged(self, node: yaml.Node, location: Location, depth: int) -> dict[str, Any]:
         """Return the values that `<<: *anchor` or `<<: [*one, *other]` merges into the mapping at `location`."""
@@ -323,16 +325,16 @@ class SourceFile:
         parts = node.value if isinstance(node, yaml.SequenceNode) else [node]
         if not all(isinstance(part, yaml.MappingNode) for part in parts):
             self._refuse_node(node, "a mapping, or a list of mappings, to merge", _shown(node))
-        result: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
         for part in reversed(parts):  # the first one wins
-            result.update(self._mapping(part, location, depth + 1))
-        return result
+            merged.update(self._mapping(part, location, depth + 1))
+        return merged
 
     def _count_in(self, node: yaml.Node, depth: int) -> None:
         self._count += 1
         if self._count > MAX_NODES:
             self._refuse_node(node, f"at most {MAX_NODES} values in the file, aliases written out", "more")
-        if depth > MAX_DEPTH:  # only an alias inside its own anchor gets here: the composer has checked the text
+        if depth > MAX_DEPTH:  # only possible with an alias inside its own anchor: the composer has checked the text
             self._refuse_node(node, f"at most {MAX_DEPTH} levels of nesting, aliases written out", "more")
 
     def _refuse_node(self, node: yaml.Node, expected: str, actual: str) -> NoReturn:
@@ -340,7 +342,7 @@ class SourceFile:
 
     def _refuse_syntax(self, error: yaml.MarkedYAMLError) -> NoReturn:
         reason = error.problem or "something else"
-        unclosed = reason == "found unexpected end of stream"  # the end of the file would not help
+        unclosed = reason == "found unexpected end of stream"  # the position of the end of the file would not help
         place = _place(error.context_mark if unclosed else error.problem_mark)
         line = self._text.splitlines()[place[0] - 1 : place[0]]
         hint = _syntax_hint(line[0]) if line else ""
@@ -350,10 +352,12 @@ class SourceFile:
                 self.refuse(*place, expected.format(**words), actual.format(**words), hint)
         self.refuse(*place, "YAML", f"invalid YAML: {reason}", hint)
 
-    def _tell_quotes(self, node: yaml.ScalarNode, location: Location) -> None:
-        self.tell(_place(node.start_mark), dotted(location), "straight quotes", quoted(node.value), _STRAIGHT_QUOTES)
+    def _report_quotes(self, node: yaml.ScalarNode, location: Location) -> None:
+        self.add_mistake(
+            _place(node.start_mark), dotted(location), "straight quotes", quoted(node.value), _STRAIGHT_QUOTES
+        )
 
-    def tell(self, place: tuple[int, int], key: str, expected: str, actual: str, hint: str = "") -> None:
+    def add_mistake(self, place: tuple[int, int], key: str, expected: str, actual: str, hint: str = "") -> None:
         """Add a mistake that is not visible in the values."""
         self.problems.append(ConfigurationMistake(self.file, *place, key, expected, actual, hint))
 
@@ -512,18 +516,18 @@ def new_files(path: Path, text: str) -> list[ConfigurationMistake]:
 
 
 def _real(directory: Path, value: str) -> Path | None:
-    """Return the file or directory that a text names, or None if there is none."""
+    """Return the file or directory that a text names, or None if it does not exist."""
     try:
         real = (directory / value).resolve()
         return real if real.exists() else None
-    except (OSError, RuntimeError, ValueError):  # too long, a circle of links, a NUL
+    except (OSError, RuntimeError, ValueError):  # too long, a cycle of links, a NUL
         return None
 
 
 def _value_problem(collection: Collection, detail: ErrorDetails) -> ConfigurationMistake:
     location, is_key = place_of(detail, Configuration)
-    tell = collection.key_problem if is_key else collection.problem
-    return tell(location, expectation(detail, Configuration))
+    problem_at = collection.key_problem if is_key else collection.problem
+    return problem_at(location, expectation(detail, Configuration))
 
 
 #: The sections that are needed to reach a running bridge and its queue manager.
@@ -549,7 +553,7 @@ def load_connection(path: Path) -> Configuration:
         ) from error
 
 
-#: Sections whose entries have names. An invalid entry is left out of the valid parts, with all its options.
+#: Sections whose entries have names. An invalid entry is omitted from the valid parts, with all its options.
 _NAMED = ("links", "mappings", "tables", "pipelines")
 
 
@@ -560,7 +564,7 @@ def _valid_parts(values: Mapping[str, Any], details: list[ErrorDetails]) -> tupl
     """
     parts: dict[str, Any] = copy.deepcopy(dict(values))
     wrong: dict[str, set[str]] = {}
-    for _ in range(MAX_DEPTH):  # leaving out an option can make others invalid
+    for _ in range(MAX_DEPTH):  # removing an option can make others invalid
         places = (place_of(detail, Configuration)[0] for detail in details if detail["type"] != "clash")
         for section, *below in filter(None, places):  # a detail about the whole file has no place
             if section in _NAMED and below:
@@ -616,7 +620,7 @@ class Collection:
             if listed is not None and not isinstance(listed, dict):
                 self.values[section] = {}
                 if section not in lists:
-                    self._tell(self._main, (section,), f"{section} by name, or a list of paths of {word} files")
+                    self._add_mistake(self._main, (section,), f"{section} by name, or a list of paths of {word} files")
         for section, items in lists.items():
             for index, item in enumerate(items):
                 self._add_item((section, index), item)
@@ -675,19 +679,21 @@ class Collection:
         if isinstance(item, dict):
             self._merge(section, item, self._main, location)
         elif not isinstance(item, str) or not item or not item.isprintable():
-            self._tell(self._main, location, f"the path of a {word} file or a directory of such, or {section} by name")
+            self._add_mistake(
+                self._main, location, f"the path of a {word} file or a directory of such, or {section} by name"
+            )
         else:
             path = self._main.file.parent / item
             for file in _files_at(path):
                 self._add_file(location, file)
             if not path.exists():
                 actual = f"{quoted(item)}, which does not exist"
-                self._tell(self._main, location, f"the path of a {word} file, or of a directory of such", actual)
+                self._add_mistake(self._main, location, f"the path of a {word} file, or of a directory of such", actual)
 
     def _add_file(self, location: Location, file: Path) -> None:
         if any(file.samefile(other) for other in self._files):
             word = _LISTED[str(location[0])]
-            self._tell(self._main, location, f"each {word} file once, and not this file itself", f"{file} again")
+            self._add_mistake(self._main, location, f"each {word} file once, and not this file itself", f"{file} again")
             return
         self._files.append(file)
         try:
@@ -703,13 +709,15 @@ class Collection:
                 if is_standard(value):
                     self.notes.append(f"{source.key_place((key,))}: {_HAS_NO_EFFECT}")
                 else:
-                    self._tell(source, (key,), _NOT_STANDARD)
+                    self._add_mistake(source, (key,), _NOT_STANDARD)
             elif isinstance(value, dict):
                 self._merge(key, value, source, (key,))
             elif isinstance(value, list) and key in _LISTED:
-                self._tell(source, (key,), f"{key} by name, because a {_LISTED[key]} file names no further files")
+                self._add_mistake(
+                    source, (key,), f"{key} by name, because a {_LISTED[key]} file names no further files"
+                )
             elif value is not None:
-                self._tell(source, (key,), "a mapping (lines of 'key: value')")
+                self._add_mistake(source, (key,), "a mapping (lines of 'key: value')")
 
     def _merge(self, section: str, entries: dict[str, Any], source: SourceFile, location: Location) -> None:
         """Merge the named entries at `location` of a file into `section`."""
@@ -733,7 +741,7 @@ class Collection:
         listed = self._main.values.get(section)
         return list(listed) if isinstance(listed, dict) else []
 
-    def _tell(self, source: SourceFile, location: Location, expected: str, actual: str | None = None) -> None:
+    def _add_mistake(self, source: SourceFile, location: Location, expected: str, actual: str | None = None) -> None:
         self.problems.append(source.problem(location, expected, actual))
 
 

@@ -1,4 +1,4 @@
-"""The effective configuration: what a file specifies and the defaults of the rest, as YAML without secrets."""
+"""The effective configuration: the settings of a file and the defaults of all others, as YAML without secrets."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _OPEN: Final = ("schema", "tables")
 def effective(value: Any) -> Any:
     """Return a section, or a list or mapping of sections, as plain data with its defaults and without secrets.
 
-    Options without a value are left out unless the file sets them to null. So, apart from hidden values, the result means the
-    same in a file.
+    Options without a value are omitted unless the file sets them to null. So, apart from hidden values, the result has the
+    same meaning in a file.
     """
     return _plain(value)
 

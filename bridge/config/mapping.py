@@ -87,7 +87,7 @@ PropertyType = Literal[
 
 
 class TypedProperty(Section):
-    """A message property with a type of its own."""
+    """A message property with its own type."""
 
     value: TemplateText
     """Template of the value, such as `{$.temp}`."""
@@ -187,12 +187,11 @@ class MessageAttributes(Section):
     user_identifier: Annotated[TemplateText | None, Target("MQMD", "UserIdentifier", "UserIdentifier")] = None
     """Template of MQMD.UserIdentifier. None: the client's user (for a link, the bridge's own)."""
     properties: Annotated[MessageProperties, Target("usr", check="text")] = Field(default_factory=dict)
-    """Additional message properties: name in the usr folder -> template. With a type of its own: `{value: "{$.temp}", type:
-    double}`."""
+    """Additional message properties: name in the usr folder -> template. With a type: `{value: "{$.temp}", type: double}`."""
 
     @property
     def has_typed_properties(self) -> bool:
-        """Whether a property has a type of its own."""
+        """Whether a property has its own type."""
         return any(isinstance(value, TypedProperty) for value in self.properties.values())
 
 
@@ -321,7 +320,7 @@ class MqSource(Section):
 
 
 class _LocalDestination(Section):
-    """The option that destinations at the queue manager have in common."""
+    """The common option of destinations at the queue manager."""
 
     authority: Annotated[Authority, values.choice(Authority)] = Field(default="bridge", alias="as")
     """Whose authority the queue manager checks when the mapping opens the destination: that of the `bridge`, or that of the
@@ -477,12 +476,12 @@ class TextPayload(RecordOptions):
 
 
 MAX_PARTS = 5_000
-"""Maximum number of messages that `split` makes of one message, and in one unit of work: half of MAXUMSGS of a new queue
+"""Maximum number of messages that `split` creates from one message, and in one unit of work: half of MAXUMSGS of a new queue
 manager."""
 
 
 class SplitConfig(Section):
-    """`split` in its long form: the array of a JSON payload whose elements become messages of their own."""
+    """`split` in its long form: the array of a JSON payload whose elements become separate messages."""
 
     path: Annotated[str, values.text(r"\$[^\x00]{0,1000}", "an array of the payload such as $.readings")]
     """The array, such as `$.readings`, or `$` for a payload that is one. In templates, `@` is the element and `$` the whole
@@ -553,7 +552,7 @@ def _filter_value() -> values.ValueKind:
     def check(value: object) -> object:
         listed = value if isinstance(value, list) else [value]
         if value is not None and not (listed and all(isinstance(literal, str | int | float) for literal in listed)):
-            raise values.refusal("text, a number, true, false, a list of these, or null (it is not there)")
+            raise values.refusal("text, a number, true, false, a list of these, or null (it is absent)")
         return value
 
     literal_schema = {"type": ["string", "number", "boolean"]}
@@ -626,7 +625,7 @@ class PublishTopics(NamedTuple):
 
 
 class ConfiguredNames(NamedTuple):
-    """The names of a configuration that limit the names that templates can make from the values of a message."""
+    """The names of a configuration that limit the names that templates can create from the values of a message."""
 
     queues: frozenset[str] = frozenset()
     """Queues that the bridge uses itself."""
@@ -637,7 +636,7 @@ class ConfiguredNames(NamedTuple):
     channels: tuple[PublishTopics, ...] = ()
     """The channels with `publish_topics`."""
     mapped_users: frozenset[str] = frozenset()
-    """The users that channel authentication records give to clients of any channel."""
+    """The users that channel authentication records assign to clients of any channel."""
 
 
 class MappingConfig(Section):
@@ -661,7 +660,7 @@ class MappingConfig(Section):
     payload: TextPayload = Field(default_factory=TextPayload)
     """Type of the payload: `bytes`, `text` or `json`, or a mapping with more options."""
     split: SplitConfig | None = None
-    """The array of a JSON payload whose elements become messages of their own: `$.readings`, or a mapping with more options.
+    """The array of a JSON payload whose elements become separate messages: `$.readings`, or a mapping with more options.
     The message and its parts are one unit of work. Not with a link as the destination."""
     limit: LimitConfig | None = None
     """At most one message per key and period."""
@@ -680,8 +679,8 @@ class MappingConfig(Section):
     """Names of mappings with the same source. This mapping takes the messages that none of their filters accepts. Without
     such a mapping, messages of a topic or broker that no filter accepts are discarded, and counted as filtered."""
     allow: list[AllowedName] = Field(default_factory=list)
-    """Names that a template with values of a message can result in, and that are rejected otherwise: SYSTEM objects, queues
-    that the bridge uses itself, and other queue managers (`PLANT.*`), clients (`client:dev-*`) and privileged users
+    """Names that a template with values of a message may result in, although they are rejected by default: SYSTEM objects,
+    queues that the bridge uses itself, other queue managers (`PLANT.*`), clients (`client:dev-*`) and privileged users
     (`user:mqm`). `*` stands for any characters."""
     _routes: dict[str, Any] = PrivateAttr(default_factory=dict)
     _tables: dict[str, TableConfig] = PrivateAttr(default_factory=dict)
@@ -807,9 +806,7 @@ class ToMqMapping(MappingConfig):
     @model_validator(mode="after")
     def _no_object(self) -> Self:
         if self.payload.object:
-            raise values.refusal(
-                "no object in a mapping to MQ, where the payload stays what it is", "payload", "object"
-            )
+            raise values.refusal("no object in a mapping to MQ, which does not change the payload", "payload", "object")
         return self
 
     @model_validator(mode="after")
@@ -860,7 +857,7 @@ class ToMqttMapping(MappingConfig):
         return self
 
 
-#: What may be the name of a table.
+#: A possible name of a table.
 _WORD = re.compile(r"[A-Za-z]\w*")
 
 

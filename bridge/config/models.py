@@ -1,7 +1,7 @@
 """Typed models of the YAML file: the options with their meaning, unit, range and default.
 
-`Configuration()` is the configuration of an empty file. The models only hold values: they open no file, resolve no name and
-bind no port. An invalid value raises `pydantic.ValidationError`, whose message states the expected value.
+`Configuration()` is the configuration of an empty file. The models only contain values: they do not open files, resolve
+names or bind ports. An invalid value raises `pydantic.ValidationError`, whose message states the expected value.
 `bridge.config.document.load` raises `ConfigurationError` instead, with the position in the file.
 """
 
@@ -111,15 +111,15 @@ class LimitsConfig(Section):
     """Maximum number of bytes in the backlog of one client that is away or does not acknowledge, or of one shared
     subscription. Each message counts as its payload, topic and properties and 600 bytes. Beyond it, `waiting_full` applies to
     the messages that arrive for this client. On the embedded queue manager, it also limits the backlog of a mapping that
-    reads a topic: beyond it, publications with QoS 1 and 2 are rejected (MQRC_Q_SPACE_NOT_AVAILABLE), first those of the
-    publishers that publish most, and others do not reach the mapping."""
+    reads a topic. Beyond it, publications with QoS 1 and 2 are rejected (MQRC_Q_SPACE_NOT_AVAILABLE), first those of the
+    publishers that publish most. Other publications do not reach the mapping."""
     waiting_full: Annotated[WhenFull, values.choice(WhenFull)] = "dead-letter"
     """What happens to messages that arrive beyond `waiting_bytes` or `waiting_total`. Messages that wait stay, and other
     clients are not affected, except with `refuse`. `dead-letter`: non-persistent messages are discarded, persistent ones go
     to the dead-letter queue (MQRC_Q_SPACE_NOT_AVAILABLE) up to `dead_letter_bytes` and `dead_letter_total`, and then the
     session ends. `end-session`: non-persistent messages are discarded, and the first persistent one ends the session. The
     client still receives the waiting messages. Then the bridge closes its connection (DISCONNECT 0x97 in MQTT 5), and its
-    next CONNACK has Session Present 0. `drop-oldest`: the oldest messages are dropped, although their publishers got an
+    next CONNACK has Session Present 0. `drop-oldest`: the oldest messages are dropped, although their publishers received an
     acknowledgement. `refuse`: publications that the client has subscribed to are rejected (MQRC_Q_SPACE_NOT_AVAILABLE), so
     one slow client stops the publishers of all others. Embedded queue manager only. Messages that an application puts
     directly to the client are then always accepted."""
@@ -320,7 +320,7 @@ class Configuration(Section):
         return self
 
     def use_tables(self, running: Mapping[str, TableConfig]) -> None:
-        """Replace tables by the running ones with the same file and key, which get the rows that were read for these."""
+        """Replace tables by the running ones with the same file and key, which then use the rows that were read for these."""
         for name, table in running.items():
             if self.tables.get(name) == table:
                 table.use(self.tables[name].content.rows)
@@ -493,10 +493,10 @@ def _queue_clashes(configuration: Configuration) -> Iterator[Clash]:
     for exclusive input.
     """
     own = {
-        configuration.queues.state: "where it keeps the sessions of its clients",
-        MAPPING_STATE_QUEUE: "where it keeps how far mappings have come",
-        SET_ASIDE_QUEUE: "where it keeps dead letters that a mapping could not process",
-        configuration.transmission_queue: "where messages for its own clients wait",
+        configuration.queues.state: "which stores the sessions of its clients",
+        MAPPING_STATE_QUEUE: "which stores the progress of mappings",
+        SET_ASIDE_QUEUE: "which stores dead letters that a mapping could not process",
+        configuration.transmission_queue: "which stores messages for its clients",
     }
     takers: dict[str, str] = {}
     for name, mapping in configuration.mappings.items():
@@ -618,9 +618,7 @@ def _mapping_clashes(
         sentence = "a mapping without from.requests_queue, because pipelines do not look up the requests of answers"
         yield Clash(place, sentence, f"{used!r}")
     elif isinstance(mapping, ToMqttMapping) and mapping.source.queue is not None and _dead_letters_others(mapping):
-        sentence = (
-            "a mapping whose filter has others: discard, because a pipeline leaves out what a filter does not take"
-        )
+        sentence = "a mapping whose filter has others: discard, because a pipeline omits what a filter does not accept"
         yield Clash(place, sentence, f"{used!r}")
     elif isinstance(mapping, ToMqMapping) and not mapping.attributes.rfh2 and mapping.attributes.has_typed_properties:
         sentence = "a mapping without types of properties, or with rfh2: true, because properties of rows are text"

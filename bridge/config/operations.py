@@ -45,7 +45,7 @@ class ApplicationConfig(Section):
     """Maximum average number of requests per second, with a burst of two seconds. Further requests get status 429. None: no
     limit."""
     requests: Annotated[int, values.integer(1, MAX_REQUESTS)] = 20
-    """Maximum number of requests in progress, above all calls that wait for a reply. Further requests get status 429. All
+    """Maximum number of requests in progress, mainly calls that wait for a reply. Further requests get status 429. All
     applications together have at most 100."""
     call_timeout: Annotated[float, values.duration(0.1, 600)] = 30.0
     """Seconds that a call waits for its reply, unless it asks for less. Then it gets status 504."""
@@ -197,14 +197,14 @@ class LogConfig(Section):
     level: Annotated[LogLevel, values.choice(LogLevel)] = "info"
     """Minimum severity of log entries."""
     format: Annotated[LogFormat, values.choice(LogFormat)] = "text"
-    """`text` for people, `json` for programs (one object per line)."""
+    """`text` for reading, `json` for programs (one object per line)."""
     trace_clients: list[Annotated[str, values.text(r"[^\x00-\x1f]{1,1000}", "a client identifier")]] = Field(default=[])
     """Clients whose connections, subscriptions and publications are logged: client identifiers, where `*` matches any
     characters. At the level `debug`, all clients are traced if the list is empty."""
 
 
 class AuditLogConfig(Section):
-    """The audit log: who connected as which user, and what was rejected or changed."""
+    """The audit log: connections with their users, rejections, and changes."""
 
     file: FilePath | None = None
     """Path of the file, in JSON Lines format. None: no audit log."""
@@ -223,7 +223,7 @@ class ClientHistoryConfig(Section):
     events_per_client: Annotated[int, values.integer(1, 10_000)] = 100
     """Maximum number of events of one client. The oldest are deleted."""
     events: Annotated[int, values.integer(1_000, 10_000_000)] = 200_000
-    """Maximum number of events of all clients together, about 150 bytes each. The oldest are deleted. A tenth of it are for
-    connections that the bridge rejected, in addition."""
+    """Maximum number of events of all clients together, about 150 bytes each. The oldest are deleted. In addition, the
+    history contains up to a tenth of this number of rejected connections."""
     retention: Annotated[float, values.duration(60, 315_360_000)] = 2_592_000.0
     """Seconds after which events are deleted (30 days)."""

@@ -178,7 +178,7 @@ class PipelineDestination(Section):
     the column `received` or `put_time`, otherwise from the time of the batch."""
     format: FormatName | None = None
     """A Spark output format. File formats (parquet, orc, json, csv, text, avro) at a path of a file system, and delta, are
-    written exactly once. Others, such as jdbc or kafka, and files at a URI get a batch at least once. Specify jars with
+    written exactly once. Others, such as jdbc or kafka, and files at a URI receive a batch at least once. Specify jars with
     `--packages` or `--jars`."""
     path: Annotated[Path | str, _path_or_uri()] | None = None
     """Output path of a file format: a directory, or a URI of Spark's file systems."""
@@ -201,7 +201,7 @@ class PipelineDestination(Section):
 
     @property
     def writes_format_once(self) -> bool:
-        """Whether the format gets each batch exactly once."""
+        """Whether the format receives each batch exactly once."""
         return self.writes_files or self.format == "delta"
 
     @model_validator(mode="before")
@@ -236,7 +236,7 @@ class PipelineDestination(Section):
 
 
 class LateConfig(Section):
-    """The destination of late messages, which are in no result: `mq` or `archive`. They are written as they arrived.
+    """The destination of late messages, which no result includes: `mq` or `archive`. They are written as they arrived.
 
     A message is late if the last window that it belongs to had ended, by the watermark, when its batch began.
     """
@@ -329,7 +329,7 @@ def _trigger() -> values.ValueKind:
 
 
 #: Options of the sources mq and mqtt that are set elsewhere in the file -> the key that sets them.
-_SAID_ELSEWHERE = {
+_SPECIFIED_ELSEWHERE = {
     **dict.fromkeys(("queue", "topic", "subscription"), "from"),
     "maxMessagesPerTrigger": "batch",
     "spool": "checkpoint",
@@ -349,7 +349,7 @@ _SAID_ELSEWHERE = {
         "links",
     ),
 }  # fmt: skip
-_SAID_BY_PLAIN_NAME = {name.lower(): (name, key) for name, key in _SAID_ELSEWHERE.items()}
+_SPECIFIED_BY_PLAIN_NAME = {name.lower(): (name, key) for name, key in _SPECIFIED_ELSEWHERE.items()}
 
 
 class MqFlow(Section):
@@ -393,7 +393,7 @@ class PipelineSource(Section):
         for name in self.options:
             if self.archive is not None:
                 raise values.refusal("no options, which belong to mq: and mqtt:", "options")
-            if (equivalent := _SAID_BY_PLAIN_NAME.get(name.replace("_", "").lower())) is not None:
+            if (equivalent := _SPECIFIED_BY_PLAIN_NAME.get(name.replace("_", "").lower())) is not None:
                 raise values.refusal(
                     f"no {equivalent[0]}, because the key {equivalent[1]} of the file specifies it", "options", name
                 )
@@ -512,14 +512,14 @@ class PipelineConfig(Section):
     """Directory for the progress of this pipeline only. None: pipelines/NAME in the data directory of the embedded queue
     manager."""
     allow: list[AllowedName] = Field(default_factory=list)
-    """Queues and topics that a row may choose (`{name}` in `to.mq`, `late.mq` and, at the bridge itself, `to.mqtt`, or a
-    column `queue` or `topic`) and that go to the dead letters otherwise: SYSTEM objects, and queues that the bridge uses
-    itself. `*` stands for any characters."""
+    """SYSTEM objects, and queues that the bridge uses itself, that a row may choose nevertheless. A row chooses a name with
+    `{name}` in `to.mq`, `late.mq` and, at the bridge itself, `to.mqtt`, or with a column `queue` or `topic`. Rows that choose
+    other such names go to the dead letters. `*` stands for any characters."""
     _names: ConfiguredNames = PrivateAttr(default=ConfiguredNames())
 
     @property
     def names(self) -> ConfiguredNames:
-        """The names of the configuration that limit those that a row may choose."""
+        """The names of the configuration that limit the names that a row may choose."""
         return self._names
 
     @property

@@ -26,13 +26,13 @@ class ConfigurationMistake:
     column: int | None
     """Column in the line, in characters from 1. None if `line` is None."""
     key: str
-    """Dotted path of the value, such as `channels[0].port`. Empty if there is no key (a syntax error)."""
+    """Dotted path of the value, such as `channels[0].port`. Empty for a syntax error."""
     expected: str
     """The expected value, as a phrase that follows "expected"."""
     found: str
     """The actual value, as a phrase that follows "found"."""
     hint: str = ""
-    """How to fix it, if the expectation does not say so."""
+    """How to fix it, if the expectation does not contain that."""
 
     def __str__(self) -> str:
         place = str(self.file) if self.line is None else f"{self.file}:{self.line}:{self.column}"
@@ -50,7 +50,7 @@ class Clash:
     found: str | None = None
     """None: the value in the file."""
     again: str = ""
-    """If the value duplicates another: where the other one is, as a clause that follows "again,"."""
+    """If the value duplicates another: the place of the other value, as a clause that follows "again,"."""
 
 
 class ConfigurationError(Exception):
@@ -137,7 +137,7 @@ class _Way:
 def _way(location: Location, root: Any) -> _Way:
     """Translate a pydantic `location` to the file, and return the innermost model on its path.
 
-    pydantic adds steps of its own: the tag of a union member, and `[key]` for a key of a dict. Only the types along the path
+    pydantic adds its own steps: the tag of a union member, and `[key]` for a key of a dict. Only the types along the path
     distinguish them from keys.
     """
     kind = model = root

@@ -63,7 +63,7 @@ ClientIdentifiers = Literal["as-is", "escaped"]
 Authorities = Literal["ignored", "enforced"]
 OverlappingSubscriptions = Literal["each", "once"]
 
-MOST_CONNECTIONS = 264
+MAX_CONNECTIONS_LENGTH = 264
 """Maximum length of a list of connection names, in characters (MQ_CONN_NAME_LENGTH)."""
 MAX_KEY_REPOSITORY = 256
 """Maximum length of the path of a key repository, in bytes (MQ_SSL_KEY_REPOSITORY_LENGTH)."""
@@ -296,7 +296,7 @@ class IbmQueueManagerConfig(Section):
     connections of a process use the same CCDT."""
     channel: ChannelName | None = Field(default=None, validate_default=True)
     """Server-connection channel, in mode client."""
-    connections: Annotated[list[str], values.connections(MOST_CONNECTIONS)] | None = Field(
+    connections: Annotated[list[str], values.connections(MAX_CONNECTIONS_LENGTH)] | None = Field(
         default=None, validate_default=True
     )
     """Addresses of the queue manager, `host(port)`, tried in this order."""
@@ -328,10 +328,10 @@ class IbmQueueManagerConfig(Section):
     """Number of threads that put publications, each with its own connection. Each client is assigned to one of them."""
     removers: Annotated[int, values.integer(1, 64)] = 32
     """Maximum number of threads that remove delivered messages from the transmission queue, each with its own connection.
-    Each removal takes one round trip, so together they remove about this number of messages per round trip. Only as many of
-    them work as the round trip and the lag of removals are worth."""
+    Each removal takes one round trip, so together they remove about this number of messages per round trip. The number of
+    active threads depends on the round trip time and the lag of removals."""
     subscription_connections: Annotated[int, values.integer(1, 10_000)] = 50
-    """Maximum number of connections for the subscriptions of clean sessions. Each holds at most MAXHANDS - 56 subscriptions.
+    """Maximum number of connections for the subscriptions of clean sessions. Each has at most MAXHANDS - 56 subscriptions.
     MaxChannels of the queue manager and MAXINST of the channel must allow these connections, those of `publishers` and
     `removers`, and five more."""
     batch: BatchConfig = Field(default_factory=BatchConfig)
@@ -356,7 +356,7 @@ class IbmQueueManagerConfig(Section):
 
     @property
     def connection_list(self) -> str:
-        """The `connections` in MQ's format: `host(port),host(port)`. Empty if there are none."""
+        """The `connections` in MQ's format: `host(port),host(port)`. Empty without `connections`."""
         return ",".join(self.connections or ())
 
     @field_validator("ccdt_url", "token_file", "tls")

@@ -28,7 +28,7 @@ def _choice_kind(data: Any) -> str:
 
 
 def _keys_as_text(value: object) -> object:
-    return {str(key): item for key, item in value.items()} if isinstance(value, Mapping) else value
+    return {str(key): name for key, name in value.items()} if isinstance(value, Mapping) else value
 
 
 class RedefinesConfig(Section):
@@ -71,7 +71,7 @@ class RecordOptions(Section):
     """The options that only records have."""
 
     OF_WRITING: ClassVar[tuple[str, ...]] = ("default", "round", "signs", "truncate", "unknown")
-    """Those that only records have that are written."""
+    """The options that only written records have."""
 
     copybook: values.FilePath | None = None
     """Only with `record`: file with the copybook, in fixed or free format. COPY statements name files in its directory."""
@@ -110,8 +110,8 @@ class RecordOptions(Section):
     round: Annotated[Rounding, values.choice(Rounding)] | None = None
     """Only with `record`, in a mapping to MQ: round numbers with too many decimals. None: they are errors."""
     binary: Annotated[Literal["picture", "full"], values.choice(Literal["picture", "full"])] = "picture"
-    """Only with `record`: the values of binary numbers (COMP): as many digits as the PICTURE has, or all values of the bytes,
-    as with the compiler option TRUNC(BIN). COMP-5 always has all values."""
+    """Only with `record`: the values of binary numbers (COMP): as many digits as the PICTURE has, or the full range of the
+    bytes, as with the compiler option TRUNC(BIN). COMP-5 always has the full range."""
     signs: Annotated[Literal["ebcdic", "ascii"], values.choice(Literal["ebcdic", "ascii"])] = "ebcdic"
     """Only with `record`, in a mapping to MQ: the signs of zoned numbers that are written in an ASCII character set: `{`, `A`
     to `R` and `}`, as converted from EBCDIC, or digits and `p` to `y`, as compilers on ASCII machines write. Both are
@@ -199,7 +199,7 @@ class RecordPayloadConfig(RecordConfig):
     """`payload` of a pipeline in its long form: the source has COBOL records."""
 
     type: Annotated[Literal["record"], values.choice(Literal["record"])] = "record"
-    """`record`: the column `payload` has the fields of the record, with types."""
+    """`record`: the column `payload` contains the fields of the record, with types."""
 
     @model_validator(mode="after")
     def _reads(self) -> Self:

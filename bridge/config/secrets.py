@@ -1,7 +1,7 @@
 """Recognizes secrets in a configuration, so that they are not printed.
 
 No option has a secret value: options name a file or an environment variable. But users choose the names and values of plugin
-options, Spark settings and message properties, and may write a secret where none belongs.
+options, Spark settings and message properties, and may write a secret there.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ _NAME: Final = (
     r"|(?:api|access|account|private)[._-]?key"
 )
 _SECRET: Final = re.compile(_NAME, re.IGNORECASE)
-#: Names that say where a secret is.
+#: Names of options that contain the place of a secret.
 _PLACE: Final = re.compile(r"[._](?:file|variable|cache|claim|endpoint|url|path|provider)$", re.IGNORECASE)
 #: User and password of a URL (RFC 3986, section 3.2.1).
 _USER: Final = re.compile(r"(?<=://)[^\s/?#]*@")
 #: A parameter with its value: `?token=x`, `;password=x`, `-Dkey.password=x`, `password="x"`.
 _PARAMETER: Final = re.compile(rf"""([\w.-]*(?:{_NAME})[\w.-]*=)("[^"]*"|'[^']*'|[^\s&;,"']+)""", re.IGNORECASE)
-#: A template without text of its own: it refers to a part of a message.
+#: A template without literal text: it refers to a part of a message.
 _TEMPLATE: Final = re.compile(r"""\{[^{}"']*\}""")
 HIDDEN: Final = "(hidden)"
 

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, PrivateAttr
 from bridge.config import values
 from bridge.config.values import FilePath, Section
 
-#: Names in expressions that a table cannot have.
+#: Names in expressions that are not available for tables.
 _TAKEN: Final = (
     "payload",
     "part",
@@ -64,7 +64,7 @@ class TableConfig(Section):
 
     @property
     def content(self) -> TableContent:
-        """The rows in use, also after a change of the file."""
+        """The rows in use, even after a change of the file."""
         return self._content
 
     def use(self, rows: Any) -> None:

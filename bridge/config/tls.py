@@ -83,7 +83,7 @@ class ListenerTlsConfig(Section):
         options = [name for name in _PASSWORDS if getattr(self, name) is not None]
         if len(options) > 1:
             raise values.refusal(f"one of {values.listing(list(_PASSWORDS), 'and')}", options[1])
-        if not self.spoken:
+        if not self.accepted_versions:
             raise values.refusal(
                 f"a CipherSpec of a version in versions ({values.listing(list(self.versions), 'and')})", "ciphers"
             )
@@ -98,7 +98,7 @@ class ListenerTlsConfig(Section):
             yield "certificate_file", self.certificate_file
 
     @property
-    def spoken(self) -> list[TlsVersion]:
+    def accepted_versions(self) -> list[TlsVersion]:
         """The TLS versions that both `versions` and `ciphers` allow."""
         allowed = ANY_CIPHER.get(self.ciphers, ("TLSv1.2",) if self.ciphers in CIPHER_SPECS else ("TLSv1.2", "TLSv1.3"))
         return [version for version in self.versions if version in allowed]

@@ -32,7 +32,7 @@ SIZE_UNITS = {"B": 1, "KB": 1000, "KiB": KIB, "MB": 1000**2, "MiB": MIB, "GB": 1
 """Bytes per unit of size. KB, MB and GB are powers of 1000 (IEC 80000-13). MQ's "100 MB" is 100 MiB here."""
 
 _SIZES = {name.lower(): factor for name, factor in SIZE_UNITS.items()}
-# The number of digits is bounded because int() rejects more than 4300 with an error of its own.
+# The number of digits is limited, because int() rejects more than 4300 with its own error.
 _QUANTITY = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,9})?) *([A-Za-z]+)")
 _PERCENTAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)%")
 _CONNECTION = re.compile(r"([^()]+)\(([0-9]{1,5})\)")
@@ -51,12 +51,12 @@ class ValueKind(BeforeValidator):
 
 
 def _kind(schema: dict[str, Any]) -> Callable[[Callable[..., Any]], ValueKind]:
-    """Make a function that checks and returns a value the validator of a type with the given JSON Schema."""
+    """Return a decorator that turns a function that checks and returns a value into the validator of a type."""
     return lambda check: ValueKind(check, schema=schema)
 
 
 def refusal(expected: str, *at: str | int) -> PydanticCustomError:
-    """Return the error for a value that is not what was `expected`.
+    """Return the error for a value that differs from the `expected` one.
 
     The caller adds the position and the actual value. `at` is the path from the validated value to the wrong one.
     """
@@ -459,7 +459,7 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     REFUSED: ClassVar[Mapping[str, str]] = {}
-    """Likely but rejected keys -> what is expected instead."""
+    """Likely but rejected keys -> the expectation instead."""
 
     @model_validator(mode="before")
     @classmethod
@@ -471,7 +471,7 @@ class Section(BaseModel):
 
     @property
     def irrelevant(self) -> tuple[str, ...]:
-        """The options without an effect because of other options. The effective configuration leaves them out."""
+        """The options without an effect because of other options. The effective configuration omits them."""
         return ()
 
     def files_with_secrets(self) -> Iterator[tuple[str, Path]]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from bridge.config.values import endpoint
 from bridge.link.state import LinkLost, LinkRefused
 
-#: First and longest pause between connection attempts, in seconds. The pause doubles; jitter lengthens it by up to 50 %.
+#: First and longest pause between connection attempts, in seconds. The pause doubles. Jitter lengthens it by up to 50 %.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
 #: The shortest pause, in seconds, after a refusal that is probably permanent, such as a wrong password.
 REFUSED_PAUSE = 10.0
@@ -45,7 +45,7 @@ class Attempts:
         return (self._number - 1) // len(self._addresses) + 1
 
     def failed(self, error: LinkLost) -> float:
-        """Return the seconds until the next attempt: 0.0 for the next address, until all addresses were tried."""
+        """Return the seconds until the next attempt, 0.0 unless all addresses were tried."""
         self._number += 1
         if isinstance(error, LinkRefused):
             self._shortest = REFUSED_PAUSE
@@ -57,15 +57,15 @@ class Attempts:
         return max(exponential, shortest) * random.uniform(1, 1.5)
 
     def next_address(self) -> None:
-        """Take the next address."""
+        """Select the next address."""
         self.index = (self.index + 1) % len(self._addresses)
 
     def settled(self) -> None:
-        """Forget the failed attempts: a connection lasted."""
+        """Forget the failed attempts, because a connection lasted."""
         self._rounds = self._number = 0
 
     def reset(self) -> None:
-        """Begin with the shortest pause again."""
+        """Restart the back-off with the shortest pause."""
         self._rounds = 0
 
 
@@ -82,12 +82,12 @@ class WakeUp:
         """Wake the thread."""
         if not self._rung:
             self._rung = True
-            # If the socket is full, a wake-up is pending already. If it is closed, the thread has ended.
+            # If the socket is full, a wake-up is already pending. If it is closed, the thread has ended.
             with contextlib.suppress(OSError):
                 self._sender.send(b"\0")
 
     def answer(self) -> None:
-        """Take note of the wake-up, on the thread that it woke."""
+        """Clear the wake-up, on the thread that it woke."""
         with contextlib.suppress(BlockingIOError):
             self.listener.recv(4096)
         self._rung = False

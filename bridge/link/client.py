@@ -133,11 +133,11 @@ class LinkClient(Client):
         self._decoder = Decoder(
             server=False, protocol_level=LEVEL_MQTT_5 if version_5 else LEVEL_MQTT_3_1_1, messages_only=True
         )
-        #: decoded packets that were not passed on yet because there was no room for publications
+        #: decoded packets that were not passed on yet because the inbox had no room for publications
         self._packets: list[Packet] = []
-        #: why the connection broke, if known better than by paho; otherwise ""
+        #: why the connection broke, if the reason is more specific than paho's, otherwise ""
         self.fault = ""
-        #: how the broker broke the protocol, or None
+        #: the broker's violation of the protocol, or None
         self.violation: Violation | None = None
         self._asked = False
         # With this callback set, paho leaves all writing to the thread that calls loop_write. The callback does nothing
@@ -169,11 +169,11 @@ class LinkClient(Client):
         self._packet_queue(_PUBLISH, memoryview(packets), 0, 1)  # type: ignore[arg-type]
 
     def forgive_silence(self) -> None:
-        """Don't expect PINGRESP for the last PINGREQ: it cannot arrive while nothing is read."""
+        """Don't expect PINGRESP for the last PINGREQ, because it cannot arrive while nothing is read."""
         self._ping_t = 0.0
 
     def loop_read(self, max_packets: int = 1) -> MQTTErrorCode:
-        """Read available bytes and pass them to the sinks. Returns an error code, as paho does, if the connection is lost."""
+        """Read available bytes and pass them to the sinks. Return an error code, like paho, if the connection is lost."""
         stream = self._stream
         if stream is None or self.socket() is None:
             return MQTTErrorCode.MQTT_ERR_NO_CONN
@@ -209,7 +209,7 @@ class LinkClient(Client):
         return super().want_write() or (self._stream is not None and self._stream.unsent)
 
     def loop_write(self) -> MQTTErrorCode:
-        """Write as much as the network accepts. Returns an error code, as paho does, if the connection is lost."""
+        """Write as much as the network accepts. Return an error code, like paho, if the connection is lost."""
         stream = self._stream
         if stream is not None and stream.unsent:
             stream.flush()
@@ -219,11 +219,11 @@ class LinkClient(Client):
 
     @property
     def backlog(self) -> bool:
-        """Whether received packets are waiting because there is no room for publications."""
+        """Whether received packets are waiting because the inbox has no room for publications."""
         return bool(self._packets)
 
     def _deal(self, stream: Stream) -> MQTTErrorCode:
-        """Pass decoded packets on in order, as far as there is room."""
+        """Pass decoded packets on in order, as long as the inbox has room."""
         publications: list[Publish] = []
         answers: list[Answer] = []
         releases: list[int] = []
@@ -287,7 +287,7 @@ class LinkHandshake:
         self.limits = Limits()
         #: the reason codes of SUBACK, or None before SUBACK
         self.granted: list[ReasonCode] | None = None
-        #: UNSUBACK was received, or there was nothing to unsubscribe; unknown filters are not failures
+        #: UNSUBACK was received, or nothing had to be unsubscribed. Unknown filters are not failures
         self.unsubscribed = True
         self._refused: LinkLost | None = None
         self._last_words = ""

@@ -44,9 +44,9 @@ class _Stopped(Exception):
 class LinkConnection:
     """A session at a broker, maintained by a dedicated thread.
 
-    This is the interface for workers and the life of the network thread. `Attempts` decides when and where to connect,
-    `LinkClient` exchanges packets, `Inbox` and `LinkOutbox` keep what workers have not finished. The interface and the thread
-    share the current connection and its generation, so they are one class.
+    It contains the interface for workers and the code of the network thread. `Attempts` determines when and where to connect,
+    `LinkClient` exchanges packets, and `Inbox` and `LinkOutbox` keep unfinished messages of workers. The interface and the
+    thread share the current connection and its generation, so they are one class.
 
     Reconnects with exponential back-off. All methods may be called from any thread. Concurrent senders wait for each other.
     Batches are passed to and from the network thread as a whole.
@@ -69,9 +69,9 @@ class LinkConnection:
         """Create a link. It connects when `start` is called.
 
         `name` is for the log, and the origin of publications without an origin property. Without a topic filter, the link
-        only sends. A function as `password` reads it for each connection and raises OSError if it cannot. `clean` replaces
-        `config.session`. A link that only sends, and not exactly once, needs no session. A session would keep packet
-        identifiers of QoS 2 in use after the bridge was killed.
+        only sends. If `password` is a function, it reads the password for each connection and may raise OSError. `clean`
+        replaces `config.session`. A link that only sends, and not exactly once, needs no session. A session would keep
+        packet identifiers of QoS 2 in use after the bridge was killed.
 
         The network thread calls `on_state` when the state changes, and `on_session` at each CONNACK with Session Present
         before messages of the new connection can be taken. `on_arrival` is called on any thread when `take` would return.
@@ -104,7 +104,7 @@ class LinkConnection:
             allowed,
             self._violations,
         )
-        #: missing support for QoS 2 has been logged
+        #: whether missing support for QoS 2 has been logged
         self._qos_2_logged = False
         self._attempts = Attempts(config.addresses)
         #: whether all addresses know the same session
@@ -113,17 +113,17 @@ class LinkConnection:
         self.connected_address = self.address
         #: the current state
         self.state = LinkState(LinkPhase.STOPPED, address=self.address)
-        #: expiry date of the certificate that the broker showed last, in seconds since the epoch; None without TLS
+        #: expiry date of the broker's last certificate, in seconds since the epoch, or None without TLS
         self.certificate_expiry: float | None = None
         #: time of the last connect or disconnect, in seconds since the epoch, or 0.0 if never connected
         self.since = 0.0
-        #: the last error and its time in seconds since the epoch, or "" and 0.0 if there was none
+        #: the last error and its time in seconds since the epoch, or "" and 0.0 before the first error
         self.last_error: tuple[str, float] = ("", 0.0)
         #: QoS granted to the subscription, or None before the first SUBACK
         self.granted_qos: int | None = None
         #: whether the session, if the broker still has it, contains exactly the configured subscription
         self.subscribed = False
-        #: other filters that the session may still be subscribed to; they are unsubscribed
+        #: other filters that the session may still be subscribed to. They are unsubscribed
         self._former: Sequence[str] = ()
         #: number of the current or last connection
         self._generation = 0
@@ -147,7 +147,7 @@ class LinkConnection:
         self.client_id = client_id
 
     def resume(self, former: Sequence[str], *, subscribed: bool) -> None:
-        """Describe the session that the broker may still have: topic filters to unsubscribe, and whether it is `subscribed`.
+        """Set the state of the session at the broker: former topic filters to unsubscribe, and whether it is `subscribed`.
 
         Must be called before `start`.
         """
@@ -201,7 +201,7 @@ class LinkConnection:
         return self._outbox.wait_ready(wait, once=once)
 
     def bind(self, address: str) -> None:
-        """Let `publish_exactly` and `release` fail with LinkLost while the link is connected to another address."""
+        """Make `publish_exactly` and `release` raise LinkLost while the link is connected to another address."""
         self._outbox.bound = address
 
     def reset_back_off(self) -> None:
@@ -211,16 +211,16 @@ class LinkConnection:
 
     @property
     def unsuitable(self) -> str:
-        """Why the broker cannot be used exactly once, or ""."""
+        """Why the broker does not support exactly-once delivery, or ""."""
         return self._outbox.unsuitable
 
     @property
     def acknowledges_qos_2(self) -> bool:
-        """Whether the broker has not answered a publication of QoS 2 with PUBACK yet."""
+        """Whether the broker supports QoS 2. False after it has answered a publication of QoS 2 with PUBACK."""
         return not self._outbox.no_qos_2
 
     def connect_now(self) -> None:
-        """End a pause between connection attempts, and begin with the shortest pause again."""
+        """End a pause between connection attempts, and restart the back-off with the shortest pause."""
         self._attempts.reset()
         self._hurry.set()
 
@@ -250,7 +250,7 @@ class LinkConnection:
             self.counters.acknowledged += len(packets)
 
     def released(self) -> list[int]:
-        """Return the packet identifiers of PUBRELs received since the last call, after a restart also unknown ones."""
+        """Return the packet identifiers of PUBRELs received since the last call. After a restart, some may be unknown."""
         return self._inbox.released()
 
     def complete(self, packet_ids: Sequence[int]) -> None:
@@ -284,8 +284,8 @@ class LinkConnection:
         from 1 to 65533 (ignored for QoS 0). None assigns new ones. `dup` sets DUP.
 
         Returns permanently rejected publications by index. The broker has accepted all others. Raises LinkLost, which lists
-        the unacknowledged publications, if there is no connection, if it breaks, or if the broker needs more than `timeout`
-        seconds (the connection is then closed). Raises ValueError for invalid packet identifiers.
+        the unacknowledged publications, without a connection, if the connection breaks, or if the broker needs more than
+        `timeout` seconds. In the last case, the connection is closed. Raises ValueError for invalid packet identifiers.
         """
         return self._outbox.publish(publications, packet_ids, dup, False, timeout)
 
@@ -304,7 +304,7 @@ class LinkConnection:
         for another QoS or too many publications.
         """
         if any(publication.qos != 2 for publication in publications):
-            raise ValueError("exactly once is QoS 2")
+            raise ValueError("exactly-once delivery requires QoS 2")
         return self._outbox.publish(publications, packet_ids, dup, True, timeout)
 
     def release(self, packet_ids: Sequence[int], timeout: float = ANSWERS_TIMEOUT) -> None:
@@ -377,7 +377,7 @@ class LinkConnection:
     def _stay_connected(self) -> Iterator[Pause]:
         """Connect and serve. Return if the link is stopped or an established connection is lost.
 
-        Raises LinkLost if there was no connection, or only a short one.
+        Raises LinkLost if no connection was made, or if it was lost after a short time.
         """
         self._change(LinkPhase.CONNECTING, self.state.error)
         since = math.inf
@@ -403,7 +403,7 @@ class LinkConnection:
         except _Stopped:
             return
         except Exception as crash:
-            # The broker's data caused an error in the bridge: close this connection, not the link.
+            # The broker's data caused an error in the bridge. Close this connection, but keep the link.
             why = f"{type(crash).__name__}: {crash}"
             log.exception(
                 "MQB6007E link %s (%s): closed the connection after an unexpected error", self.name, self.address
@@ -416,7 +416,7 @@ class LinkConnection:
             self._selector.close()
 
     def _pauses_after(self, violation: Violation) -> bool:
-        """Return whether to pause after a violation, which `LinkOutbox` has reacted to if it is an acknowledgement."""
+        """Return whether to pause after a violation. If it is an acknowledgement, `LinkOutbox` has already reacted to it."""
         if violation is Violation.WRONG_ACKNOWLEDGEMENT:
             return bool(self._outbox.unsuitable)
         return self._violations.react(violation, exactly=False) is Reaction.PAUSE
@@ -435,8 +435,8 @@ class LinkConnection:
         if isinstance(stream, Stream):
             self.certificate_expiry = stream.certificate_expiry
         present = handshake.session_present
-        # With MQTT 3.1.1, each SUBSCRIBE causes the broker to send all retained messages. Subscribe only if the session has
-        # no subscription, has former ones as well, or its state is unknown.
+        # With MQTT 3.1.1, the broker sends all retained messages after each SUBSCRIBE. Subscribe only if the session has no
+        # subscription, also has former subscriptions, or if its state is unknown.
         place = 0 if self._shared else self._attempts.index
         subscribed = present and (place in self._subscribed_at or (self.subscribed and not self._connected_before))
         if self._subscription is not None and (self._version_5 or self._former or not subscribed):
@@ -459,7 +459,7 @@ class LinkConnection:
     def _subscribe(self, handshake: LinkHandshake, topic_filter: str, qos: int, former: Sequence[str]) -> None:
         handshake.subscribe(topic_filter, qos)
         if former:
-            # In one write, so that a message is hardly ever delivered for both subscriptions.
+            # In one write, so that a message is rarely delivered for both subscriptions.
             handshake.unsubscribe(former)
         self._turn_until(handshake, lambda: handshake.granted is not None, "SUBACK")
         self._turn_until(handshake, lambda: handshake.unsubscribed, "UNSUBACK")
@@ -497,13 +497,13 @@ class LinkConnection:
             # paho sends PINGREQ after keep-alive without a packet in one of the directions.
             due = min(self._read_at, self._wrote_at) + keep_alive - now
             if due <= TURN:
-                wait = TURN  # for PINGREQ or its answer
+                wait = TURN  # for PINGREQ or PINGRESP
             elif not idle:
                 wait = linger
             else:
                 yield Pause(self._selector.fileno(), due)
                 wait = 0.0  # the pause was the wait
-                # A link with rare packets does not keep its thread. Else the PINGREQs of many links would need many.
+                # A link with rare packets does not keep its thread. Otherwise, many links would need many threads.
                 linger = TURN if time.monotonic() - now < TURN else 0.0
         # DISCONNECT is queued after the pending output.
         client = handshake.client
@@ -515,7 +515,7 @@ class LinkConnection:
                 break
 
     def _turn(self, handshake: LinkHandshake, wait: float) -> bool:
-        """Wait for the network or a wake-up, and process it. Return False if neither came. Raises LinkLost."""
+        """Wait for the network or a wake-up, and process it. Return False after a timeout. Raises LinkLost."""
         client, selector = handshake.client, self._selector
         # Set the flag before checking for room: a concurrent take() then wakes this thread.
         self._paused = True
@@ -567,7 +567,7 @@ class LinkConnection:
     def _accepted(self, session_present: bool) -> None:
         moved = not self._shared and self._connected_before and self.address != self.connected_address
         self.connected_address = self.address
-        # A session at another address sends its publications again when the link returns there.
+        # The broker at another address sends the session's publications again when the link returns there.
         self._inbox.begin(self._generation, session_present, dropping=session_present or moved)
         if self._on_session is not None:
             self._on_session(session_present)
@@ -578,8 +578,8 @@ class LinkConnection:
         self.counters.received += len(packets)
 
     def _room(self) -> int:
-        # A worker that waits for acknowledgements takes no messages. Acknowledgements must be read regardless of the number
-        # of publications that precede them.
+        # A worker that waits for acknowledgements does not take messages. Acknowledgements must be read regardless of the
+        # number of publications that precede them.
         return self._config.in_flight if self._outbox.waiting else self._inbox.room()
 
 

@@ -29,7 +29,7 @@ class Inbox:
         self._changed = threading.Condition()
         self._queue: deque[Received] = deque()
         self._bytes = 0
-        #: number of QoS 0 publications in the queue; those with QoS 1 and 2 are in `_owed`
+        #: number of QoS 0 publications in the queue. Publications with QoS 1 and 2 are in `_owed`
         self._unconfirmed = 0
         #: packet identifiers of this connection that require PUBACK or PUBREC
         self._owed: set[int] = set()
@@ -46,7 +46,7 @@ class Inbox:
     def begin(self, generation: int, session_present: bool, *, dropping: bool) -> None:
         """Start a new accepted connection. Acknowledgements for the previous connection are dropped.
 
-        `dropping` means that the broker sends unacknowledged publications again. Otherwise it never does: they are kept in
+        `dropping` means that the broker sends unacknowledged publications again. Otherwise it does not, so they are kept in
         the queue and need no acknowledgement.
         """
         with self._changed:
@@ -101,7 +101,7 @@ class Inbox:
             return max(self._limit - self._unconfirmed - len(self._owed), 0)
 
     def end(self) -> None:
-        """Stop: nothing can be taken afterwards."""
+        """Stop. Nothing can be taken afterwards."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""Publications sent to the broker, their pending acknowledgements, and the conversion from and to PUBLISH packets.
+"""Publications to the broker, their pending acknowledgements, and the conversion from and to PUBLISH packets.
 
 A worker and the network thread share the outbox. MQTT does not identify the publisher to subscribers. Two User Properties do:
 the client identifier of the original publisher, and the mappings on the path. They are used only if the link's publishers
@@ -194,13 +194,13 @@ class LinkOutbox:
         self._abandon = abandon
         self._calls = threading.Lock()
         self._changed = threading.Condition()
-        #: generation of the current connection; 0: not connected
+        #: generation of the current connection, or 0 if not connected
         self._generation = 0
-        #: the broker address of the connection, and the one that `publish_exactly` and `release` require, or "" for any
+        #: the broker address of the connection, and the address that `publish_exactly` and `release` require, or "" for any
         self._address = self.bound = ""
-        #: the broker acknowledges QoS 2 with PUBACK: QoS 1 is used from then on
+        #: the broker acknowledges QoS 2 with PUBACK, so QoS 1 is used from then on
         self.no_qos_2 = False
-        #: why the broker cannot be used exactly once, or ""
+        #: why the broker does not support exactly-once delivery, or ""
         self.unsuitable = ""
         self._violations = violations or Violations()
         self._violation: Violation | None = None
@@ -211,7 +211,7 @@ class LinkOutbox:
         self.limits = self._configured
         self._window: SenderWindow[Delivery] = SenderWindow()
         #: packet identifier -> index in the call, for the publications that the call waits for. Others in the window are
-        #: held: the broker has answered with PUBREC, and PUBREL is sent only by `release`.
+        #: held: the broker has answered with PUBREC, and only `release` sends PUBREL.
         self._positions: dict[int, int] = {}
         #: the current call waits only for PUBREC, or is `release`
         self._holding = False
@@ -270,7 +270,7 @@ class LinkOutbox:
             self._submit(generation, _releases(stale))
 
     def lost(self, error: str, violation: Violation | None = None) -> None:
-        """End the current call: the connection was lost."""
+        """End the current call, because the connection was lost."""
         with self._changed:
             self._generation, self._error = 0, error
             self._has_failed = True
@@ -303,7 +303,7 @@ class LinkOutbox:
     def answered(self, answers: Iterable[Answer]) -> None:
         """Process received PUBACKs, PUBRECs and PUBCOMPs.
 
-        Raises WrongAcknowledgement; the caller must close the connection.
+        Raises WrongAcknowledgement, after which the caller must close the connection.
         """
         releases = []
         with self._changed:
@@ -344,7 +344,7 @@ class LinkOutbox:
             self._submit(generation, _releases(releases))
 
     def _accept(self, answer: Answer, wrong: WrongAcknowledgement) -> None:
-        """Accept an acknowledgement that MQTT forbids, if that is the reaction to it. Otherwise raise it again."""
+        """Accept an acknowledgement that MQTT forbids, if that is the configured reaction. Otherwise raise it again."""
         packet_id = answer.packet_id
         for_qos_2 = isinstance(answer, Puback) and packet_id in self._positions
         violation = Violation.PUBACK_FOR_QOS_2 if for_qos_2 else Violation.WRONG_ACKNOWLEDGEMENT
@@ -366,7 +366,7 @@ class LinkOutbox:
     # On the worker's thread ------------------------------------------------------------------------------------------
 
     def wait_ready(self, wait: float, *, once: bool = False) -> bool:
-        """Wait up to `wait` seconds for a connection, or with `once` for the first attempt. Return whether there is one."""
+        """Wait up to `wait` seconds for a connection, or with `once` for the first attempt. Return whether connected."""
         with self._changed:
             self._changed.wait_for(lambda: self._generation != 0 or (once and self._has_failed), wait)
             return self._generation != 0
@@ -403,7 +403,7 @@ class LinkOutbox:
             try:
                 while position < len(publications):
                     with self._changed:
-                        # Refill the window in halves: neither side idles, and few wake-ups are needed.
+                        # Refill the window in halves, so that neither side idles and few wake-ups are needed.
                         self._await(generation, limit // 2, False, deadline)
                         room = self._window.room
                     position = self._send(generation, publications, position, packet_ids, dup, held, room)
@@ -515,8 +515,8 @@ class LinkOutbox:
 
         self._enough = enough
         if not over() and not self._changed.wait_for(over, max(deadline - time.monotonic(), 0)):
-            # The packet identifiers cannot be reused on this connection, so it has to be closed.
-            error = f"the broker left {len(self._positions) or 'all'} publications unanswered until the time was over"
+            # The packet identifiers cannot be reused on this connection, so it must be closed.
+            error = f"the broker did not acknowledge {len(self._positions) or 'all'} publications in time"
             self._generation, self._error = 0, error
             self._unanswered.update(self._positions.values())
             self._violation = Violation.UNANSWERED

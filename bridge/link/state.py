@@ -65,24 +65,24 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class PublicationRefusal(msgspec.Struct, frozen=True):
-    """A permanent rejection of a publication: sending it again unchanged is useless."""
+    """A permanent rejection of a publication. Sending it again unchanged is useless."""
 
-    #: MQTT 5 reason code, 0x80 or above (section 2.4); for the link's own checks, the one that a broker would return
+    #: MQTT 5 reason code, 0x80 or above (section 2.4). For the link's own checks, the code that a broker would return
     reason: int
     #: name of the reason and, if present, the broker's Reason String
     text: str
 
 
 class LinkLost(Exception):
-    """There is no connection to the broker, or it broke during a call. The broker may have received the sent packets."""
+    """The link is not connected, or the connection broke during a call. The broker may have received the sent packets."""
 
-    #: after `publish`: indices of the publications that the broker has not acknowledged; None: unknown
+    #: after `publish`, indices of the publications that the broker has not acknowledged, or None if unknown
     unanswered: Sequence[int] | None = None
     #: the call has sent nothing
     unsent = False
-    #: the broker broke the protocol, so that no message is at fault
+    #: the broker's violation of the protocol, so that no message is at fault, or None
     violation: Violation | None = None
 
 
 class LinkRefused(LinkLost):
-    """The broker refused CONNECT or SUBSCRIBE for a reason that is probably permanent, such as a wrong password."""
+    """The broker rejected CONNECT or SUBSCRIBE for a probably permanent reason, such as a wrong password."""

@@ -47,7 +47,7 @@ class Stream:
 
     @property
     def certificate_expiry(self) -> float | None:
-        """The expiry date of the broker's certificate, in seconds since the epoch; None without TLS."""
+        """The expiry date of the broker's certificate, in seconds since the epoch, or None without TLS."""
         certificate = self._socket.getpeercert() if self._tls else None
         return ssl.cert_time_to_seconds(certificate["notAfter"]) if certificate else None
 
@@ -68,8 +68,8 @@ class Stream:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
         if _QUICK_ACK is not None:
-            # A broker that uses Nagle's algorithm (mosquitto does) delays answers until TCP acknowledges the previous ones.
-            # TCP delays such acknowledgements by 40 ms. The option must be set again after each read.
+            # A broker with Nagle's algorithm, such as mosquitto, delays answers until TCP acknowledges the previous ones. TCP
+            # delays such acknowledgements by 40 ms. The option must be set again after each read.
             self._socket.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
         return b"".join(chunks)
 
@@ -152,7 +152,7 @@ class WebSocketStream(Stream):
         while protocol.state is State.CONNECTING and protocol.handshake_exc is None:
             seconds = deadline - time.monotonic()
             if seconds <= 0:
-                raise TimeoutError("the broker left the WebSocket handshake unanswered")
+                raise TimeoutError("the broker did not answer the WebSocket handshake")
             self._socket.settimeout(seconds)
             self._early += self._payloads(self._socket.recv(_CHUNK))
         error = protocol.handshake_exc

@@ -1,4 +1,4 @@
-"""Step-by-step connection tests of a broker, for display. They leave nothing behind."""
+"""Step-by-step connection tests of a broker, for display. They do not change its state."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ def _reach(config: LinkConfig, host: str, port: int) -> Iterator[str]:
                 context = tls_context(config.tls, config.tls.alpn)
                 connection = secured = connections.enter_context(context.wrap_socket(connection, server_hostname=host))
             except ssl.SSLCertVerificationError as error:
-                raise TrialFailed(f"the certificate of {place} is refused: {error.verify_message}") from error
+                raise TrialFailed(f"the certificate of {place} was rejected: {error.verify_message}") from error
             except OSError as error:
-                raise TrialFailed(f"no TLS with {place}: {error}") from error
+                raise TrialFailed(f"TLS handshake with {place} failed: {error}") from error
             yield f"TLS: {_facts(secured)}"
         path = config.path_of_websocket
         if path is not None:
             try:
                 WebSocketStream(connection, host, port, path, TIMEOUT).close()
             except (OSError, LinkLost) as error:
-                raise TrialFailed(f"no WebSocket with {place}: {error}") from error
+                raise TrialFailed(f"WebSocket handshake with {place} failed: {error}") from error
             yield f"WebSocket: open at {path}"
 
 
@@ -106,7 +106,7 @@ def try_link(name: str, config: LinkConfig, password: Callable[[], str | None]) 
         retained = "" if limits.retain_available else ", no retained publications"
         yield (
             f"CONNACK: accepted{at} as {client_id}{'' if config.user is None else f', user {config.user}'}, "
-            f"MQTT {config.version}; the broker supports QoS {limits.maximum_qos} at most{retained}"
+            f"MQTT {config.version}, the broker supports QoS {limits.maximum_qos} at most{retained}"
         )
         if tried:
             yield tried

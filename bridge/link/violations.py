@@ -1,7 +1,7 @@
-"""What a link does when the broker breaks the protocol, and when it does so again.
+"""Reactions of a link to first and repeated violations of the protocol by the broker.
 
-A strict reaction must not repeat: it would close the connection for each message, and the messages, which are not at fault,
-would come again and again. No violation counts as the fault of a message, which is never dead-lettered for it.
+A strict reaction must not repeat. It would close the connection for each message, and the broker would send the same messages
+again and again. A message is never dead-lettered for a violation, because the message did not cause it.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class Violation(StrEnum):
 class Reaction(StrEnum):
     """A link's reaction to a violation."""
 
-    #: at least once: take it as the acknowledgement
+    #: at least once: accept the packet as the acknowledgement
     ACCEPT = "accept"
-    #: close the connection, and connect again at once or after the usual pause; publications in flight are sent again
+    #: close the connection, and reconnect at once or after the usual pause. Publications in flight are sent again
     CLOSE = "close"
-    #: the same, with a pause as after a rejected CONNECT (REFUSED_PAUSE or longer)
+    #: like CLOSE, with a pause as after a rejected CONNECT (REFUSED_PAUSE or longer)
     PAUSE = "pause"
     #: exactly once: the mapping stops with the reason until it is resumed or reloaded
     STOP = "stop"
 
 
 class Reactions(NamedTuple):
-    """The reactions to the first violation of a kind, and to the second one without a success in between."""
+    """The reactions to the first violation of a kind, and to a second violation without a success in between."""
 
     first: Reaction
     again: Reaction
@@ -90,5 +90,5 @@ class Violations:
         return reaction
 
     def forget(self) -> None:
-        """Forget what happened before a success, except wrong acknowledgements: accepting them is what led to it."""
+        """Forget violations after a success, except wrong acknowledgements, whose acceptance led to the success."""
         self._seen.intersection_update((Violation.WRONG_ACKNOWLEDGEMENT,))

@@ -108,7 +108,7 @@ class PublicationScope:
 
     @property
     def descriptor(self) -> Mapping[str, str | int]:
-        """The MQMD: a publication has none."""
+        """The fields of the MQMD, which a publication does not have."""
         return {}
 
     @property
@@ -179,7 +179,7 @@ class MessageScope:
         self._record = record
         #: the steps so far, or None if they are not recorded
         self.steps = steps
-        #: MQTT 5 properties: of the message, or for an answer those that its request specifies
+        #: MQTT 5 properties of the message or, for an answer, those that its request specifies
         self.properties = properties
         self._captures = captures
         self.topic = topic
@@ -358,7 +358,7 @@ class CheckedTemplate:
 
     `captures` are the capture names of the mapping's source. `of_publication` means that messages are publications, which
     have no MQMD. `byte_check` checks the result of the filter `bytes`. None: the field contains text. `chosen` checks a name
-    that values of a message decide. Raises RuleError, also if a template without names fails the check.
+    that contains values of a message. Raises RuleError, also if a template without names fails the check.
     """
 
     __slots__ = ("_check", "_constant", "_is_binary", "location", "template")
@@ -394,7 +394,7 @@ class CheckedTemplate:
             located(location, check_placeholder, placeholder, captures, of_publication, tables)
         if self.template.literal is not None:
             try:
-                self._constant = check(self.template.literal)  # the configuration chooses it
+                self._constant = check(self.template.literal)  # not checked with `chosen`: no message chooses it
             except Unmappable as error:
                 located(location, _refuse, str(error))
 
@@ -411,7 +411,7 @@ class CheckedTemplate:
         return value
 
     def _shown(self, value: Any) -> str:
-        """Return the value of the attribute for people."""
+        """Return the value of the attribute for display."""
         if isinstance(value, Typed):
             return f"{value.value!r} (dt={value.dt})"
         if isinstance(value, bytes):
@@ -494,7 +494,7 @@ def schema_of(config: AnyMapping) -> Callable[[PublicationScope | MessageScope, 
 
 
 def record_of(config: AnyMapping) -> RecordPayload | None:
-    """Return the record of a mapping, or None if its payload is another one. Raises RecordLayoutError."""
+    """Return the record of a mapping, or None if its payload is not a record. Raises RecordLayoutError."""
     if config.payload.type != "record":
         return None
     # Imported late: few mappings have records.
@@ -589,7 +589,9 @@ def check_known(name: str, captures: Collection[str], of_publication: bool) -> N
         return
     folder, dot, _ = name.partition(".")
     if of_publication and dot and folder in FIELDS:
-        raise TemplateError(f"{{{name}}}: a publication has no MQ{folder.upper()}; messages in mappings to MQTT have")
+        raise TemplateError(
+            f"{{{name}}}: a publication has no MQ{folder.upper()}: only messages in mappings to MQTT have one"
+        )
     if name.startswith("$"):
         raise TemplateError(
             f"{name}: properties compares properties of the message (hint: filter.json compares fields)"

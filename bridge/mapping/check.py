@@ -238,7 +238,7 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
     exactly = mapping.guarantee == "exactly-once"
     if exactly and link is not None and link.failover and "failover_sessions" not in link.model_fields_set:
         yield (
-            f"link {side.link} has failover addresses: what was begun at one of them is finished there; set"
+            f"link {side.link} has failover addresses: exchanges begun at an address are finished there; set"
             " failover_sessions: shared if they share sessions, as the nodes of a cluster do, or else separate"
         )
     if isinstance(mapping, ToMqMapping):
@@ -247,7 +247,7 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
         if link is not None:
             yield from _received(mapping)
         if mapping.destination.requests_queue is not None and _old(link):
-            yield "no publication asks for an answer: MQTT 3.1.1 has no Response Topic, and so requests_queue stays empty"
+            yield "no publication requests an answer: MQTT 3.1.1 has no Response Topic, so requests_queue stays empty"
         yield from _impossible_queue(mapping.destination.queue)
         if (
             mapping.destination.requests_queue is not None
@@ -257,7 +257,7 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
         if link is not None and link.version == "3.1.1":
             yield from _of_mqtt_3_1_1(mapping, link)
         if mapping.filter.properties and _old(link):
-            yield "its filter looks at properties, which publications of MQTT 3.1.1 have not"
+            yield "its filter looks at properties, which publications of MQTT 3.1.1 do not have"
         return
     yield from _unothers(mapping, mapping.source.topic, mapping.destination.mqtt)
     if mapping.source.requests_queue is not None and mapping.source.requests_queue == mapping.source.queue:
@@ -401,7 +401,7 @@ def _received(mapping: ToMqMapping) -> Iterator[str]:
     if levels is not None and min(levels) > most:
         yield f"its filter accepts nothing: {mapping.guarantee} subscribes with QoS {most}, and no message has a higher QoS"
     elif mapping.guarantee == "exactly-once" and (levels is None or min(levels) < most):
-        yield "exactly-once is for publications of QoS 2; of QoS 1 a broker may send one twice, of QoS 0 lose it"
+        yield "exactly-once applies to QoS 2 only: a broker may repeat publications with QoS 1, and lose those with QoS 0"
 
 
 def _published(mapping: ToMqttMapping, link: LinkConfig) -> Iterator[str]:

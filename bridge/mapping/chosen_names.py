@@ -1,4 +1,4 @@
-"""Names that a message chooses through a template: rejected if they reach beyond what the configuration names.
+"""Checks of names that a message chooses through a template: names outside the configuration are rejected.
 
 Templates put values of a message into names of queues, queue managers, topics and users. The bridge uses these names with its
 own authority. So a device must not reach SYSTEM objects, queues of the bridge, other queue managers, other clients or
@@ -22,7 +22,7 @@ from bridge.wire import cmqc
 CLIENT: Final = "client:"
 USER: Final = "user:"
 
-#: Queues of queue managers, and their topics (IBM MQ, "Metrics published on the system topics"; MQTT 4.7.2).
+#: SYSTEM objects and topics of queue managers (IBM MQ, "Metrics published on the system topics"; MQTT 4.7.2).
 _SYSTEM: Final = r"SYSTEM\.|\$SYS(?:/|(?![\s\S]))"
 #: The end of a name, and an expression that matches nothing, in Python and in Java.
 _END: Final = r"(?![\s\S])"
@@ -52,7 +52,7 @@ class ChosenNames:
         where: Literal["mapping", "pipeline"] = "mapping",
         at_broker: bool = False,
     ) -> None:
-        """Initialize with the name of the queue manager. A broker (`at_broker`) has rules of its own for its topics."""
+        """Initialize with the name of the queue manager. A broker (`at_broker`) has its own rules for its topics."""
         self._names = names
         self._where = where
         self._queue_managers = names.queue_managers | {queue_manager}
@@ -62,14 +62,14 @@ class ChosenNames:
         # MQ ignores blanks at the end of a name.
         own = "|".join(f"{re.escape(name)} *{_END}" for name in sorted(names.queues)) or _NOTHING
         topics = [] if at_broker else [(_SYSTEM, "a topic of the queue manager")]
-        #: kind -> regular expressions, and what the names are that begin with a match of them
+        #: kind -> regular expressions, and descriptions of the names whose beginning matches
         self._rules = {
             "queue": [(_SYSTEM, "a SYSTEM object"), (own, "a queue that the bridge uses itself")],
             "topic": topics,
         }
 
     def check(self, kind: Check) -> Callable[[str], None] | None:
-        """Return the function that raises Unmappable for a name. None: names of this kind reach nothing."""
+        """Return the function that raises Unmappable for a name. None: names of this kind need no check."""
         checks: dict[Check, Callable[[str], None]] = {
             "queue": partial(self.object_name, "queue"),
             "reply queue": partial(self.object_name, "queue"),

@@ -245,24 +245,24 @@ class Expression:
             return selected
         if self._word is not None:
             return scope(self._word) or ""
-        data = {name: _READ[name](scope) if name in _READ else scope(name) or "" for name in self._names}
+        variables = {name: _READ[name](scope) if name in _READ else scope(name) or "" for name in self._names}
         digits: dict[float, str] = {}
         lacks: dict[int, Unmappable] = {}
         try:
-            for name, words in data.items():
+            for name, words in variables.items():
                 if name not in ("payload", "time"):
-                    data[name] = _plain(words, digits)
+                    variables[name] = _plain(words, digits)
             if self._uses_payload:
-                document = data["payload"]
+                document = variables["payload"]
                 if self._members is not None and isinstance(document, dict):
                     document = {name: document[name] for name in self._members if name in document}
-                data["payload"] = _plain(document, digits)
+                variables["payload"] = _plain(document, digits)
             for number, lookup in enumerate(self._lookups):
                 try:
-                    self._look_up(number, lookup, scope, data, digits)
+                    self._look_up(number, lookup, scope, variables, digits)
                 except Unmappable as error:
                     lacks[number] = error
-            is_error, value = self._evaluated(data)
+            is_error, value = self._evaluated(variables)
             if is_error:
                 if lacks and (unbound := UNBOUND.search(value)) is not None:
                     lack = lacks[int(unbound[1])]
@@ -275,30 +275,37 @@ class Expression:
             raise Unmappable(cmqc.MQRC_FORMAT_ERROR, f"{self.text!r} has no value: {error}") from error
 
     def _look_up(
-        self, number: int, lookup: TableLookup, scope: ExpressionScope, data: dict[str, Any], digits: dict[float, str]
+        self,
+        number: int,
+        lookup: TableLookup,
+        scope: ExpressionScope,
+        variables: dict[str, Any],
+        digits: dict[float, str],
     ) -> None:
         """Add the variables of a lookup to those of an evaluation. Raises Unmappable if the key or its row is missing."""
         key = key_text(self._keys[number].value(scope))
         row = None if key is None else row_of(scope, lookup.table, key)
         if lookup.asks:
-            data[f"{HAS}{number}"] = row is not None
+            variables[f"{HAS}{number}"] = row is not None
         if not lookup.uses_row:
             return
         if row is None:
             kind = f"row {key[:100]!r}" if key is not None else "row for a key that is neither text nor a number"
             raise UnknownKey(cmqc.MQRC_PROPERTY_NOT_AVAILABLE, f"table {lookup.table} has no {kind}")
         members = scope.tables[lookup.table].members(row, lookup.columns)
-        data[f"{ROW}{number}"] = {column: _plain(value, digits) for column, value in members.items()}
+        variables[f"{ROW}{number}"] = {column: _plain(value, digits) for column, value in members.items()}
 
-    def _evaluated(self, data: dict[str, Any]) -> tuple[bool, Any]:
+    def _evaluated(self, variables: dict[str, Any]) -> tuple[bool, Any]:
         """Return whether the result is an error, and the result or the text of the error."""
         is_error, value = True, _NO_OVERLOAD
         if self._program is not None:
-            is_error, value = _run(self._program, data)
+            is_error, value = _run(self._program, variables)
         if is_error and _NO_OVERLOAD in value and self._floating is not None:
-            rows = [name for name in data if name.startswith(ROW)]
-            data = data | {name: _as_floats(data[name]) for name in (*_DOCUMENTS, *rows) if name in data}
-            is_error_again, again = _run(self._floating, data)
+            rows = [name for name in variables if name.startswith(ROW)]
+            variables = variables | {
+                name: _as_floats(variables[name]) for name in (*_DOCUMENTS, *rows) if name in variables
+            }
+            is_error_again, again = _run(self._floating, variables)
             if not is_error_again or self._program is None:
                 return is_error_again, again
         return is_error, value
@@ -368,7 +375,7 @@ def _check_cost(tokens: Sequence[re.Match[str]]) -> None:
             continue
         is_method = index > 0 and words[index - 1] == "."
         if name in _LOOPS and is_method:
-            why = f"{name}() is a loop, which expressions have not (hint: the filter json: $.list[?@.x > 1])"
+            why = f"{name}() is a loop, which expressions do not support (hint: the filter json: $.list[?@.x > 1])"
             raise ExpressionError(why, token.start() + 1)
         arguments: list[re.Match[str]] = []
         if name == "format":
@@ -464,7 +471,7 @@ def _floating(environment: Any, text: str, tokens: Sequence[re.Match[str]]) -> A
         elif index in floats and positions:
             calls.setdefault(positions[-1], set()).add(index)
     each = [{index} for index in sorted(floats)]
-    # Each integer, then those of one call. At last those whose mistake hides another one.
+    # Each integer, then those of one call. Finally those whose mistake hides another one.
     for sets, tolerated in ((each, -1), (calls.values(), -1), (each, 0)):
         for integers in sets:
             program, remaining = _compiled(environment, text, tokens, floats - integers)
@@ -515,10 +522,10 @@ def _mistake(source: str, text: str, error: str, words: Collection[str]) -> Expr
     return ExpressionError(f"{source!r} is not an expression of CEL: {sentence}", column if column > 0 else None)
 
 
-def _run(program: Any, data: Mapping[str, Any]) -> tuple[bool, Any]:
+def _run(program: Any, variables: Mapping[str, Any]) -> tuple[bool, Any]:
     """Return whether the result of a program is an error, and the result (a Value) or the text of the error."""
     try:
-        value = program.eval(data=data)
+        value = program.eval(data=variables)
         return (True, value.value()) if value.type() == _package().Type.ERROR else (False, value)
     except RuntimeError as error:
         return True, str(error)
@@ -527,7 +534,7 @@ def _run(program: Any, data: Mapping[str, Any]) -> tuple[bool, Any]:
 
 
 def _reason(error: str) -> str:
-    """Return the text of an error of the package for people."""
+    """Return the text of an error of the package for display."""
     sentence = _REASON.sub("", error)
     if sentence.startswith(_NO_OVERLOAD):
         return sentence.replace(_NO_OVERLOAD + " : ", "this operation does not exist: ")

@@ -16,7 +16,7 @@ from bridge.wire import cmqc
 _SHOWN: Final = 40
 #: The position in an error of the JSON parser.
 _BYTE: Final = re.compile(r"\(byte (\d+)\)")
-#: An error of the JSON parser at the end of the data.
+#: An error of the JSON parser at the end of the text.
 _TRUNCATED: Final = "truncated"
 
 
@@ -40,44 +40,44 @@ _DECODER: Final = msgspec.json.Decoder(float_hook=ExactFloat)
 _PLAIN_DECODER: Final = msgspec.json.Decoder()
 
 
-def line_of(error: BaseException, data: bytes) -> int | None:
-    """Return the line of a file that an error of its parser is about, or None if the error has no position."""
-    position = _position_of(error, data)
-    return None if position is None else data.count(b"\n", 0, position) + 1
+def line_of(error: BaseException, content: bytes) -> int | None:
+    """Return the line of a file to which an error of its parser refers, or None if the error has no position."""
+    position = _position_of(error, content)
+    return None if position is None else content.count(b"\n", 0, position) + 1
 
 
-def _position_of(error: BaseException, data: bytes) -> int | None:
+def _position_of(error: BaseException, content: bytes) -> int | None:
     if (match := _BYTE.search(str(error))) is not None:
         return int(match[1])
     if _TRUNCATED in str(error):
-        return len(data.rstrip())
+        return len(content.rstrip())
     # The parser reports text that is not UTF-8 with a position in that text, or with none.
     try:
-        data.decode()
+        content.decode()
     except UnicodeDecodeError as first:
         return first.start
     return None
 
 
-def document_of(data: bytes) -> Any:
+def document_of(payload: bytes) -> Any:
     """Parse a JSON document in UTF-8. Raises Unmappable.
 
     Only JSON according to RFC 8259 is accepted: no NaN, and no numbers beyond the range of a double. Numbers with a fraction
     or an exponent are ExactFloat. Integers are exact.
     """
-    return _parsed(_DECODER, data)
+    return _parsed(_DECODER, payload)
 
 
-def plain_document_of(data: bytes) -> Any:
+def plain_document_of(payload: bytes) -> Any:
     """Parse a JSON document like `document_of`, with ordinary floating-point numbers. Raises Unmappable."""
-    return _parsed(_PLAIN_DECODER, data)
+    return _parsed(_PLAIN_DECODER, payload)
 
 
-def _parsed(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
+def _parsed(decoder: msgspec.json.Decoder[Any], payload: bytes) -> Any:
     try:
-        return decoder.decode(data)
+        return decoder.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        why = f"the payload is not JSON ({error}): {shown(data)}"
+        why = f"the payload is not JSON ({error}): {shown(payload)}"
         raise Unmappable(cmqc.MQRC_FORMAT_ERROR, why) from error
 
 
@@ -97,9 +97,9 @@ def encoded(document: Any) -> bytes:
         raise Unmappable(cmqc.MQRC_FORMAT_ERROR, "the JSON document is nested too deeply") from error
 
 
-def shown(data: bytes) -> str:
+def shown(payload: bytes) -> str:
     """Return the beginning of a payload for an error message."""
-    return repr(data[:_SHOWN])[1:] + (f" and {len(data) - _SHOWN} bytes more" if len(data) > _SHOWN else "")
+    return repr(payload[:_SHOWN])[1:] + (f" and {len(payload) - _SHOWN} bytes more" if len(payload) > _SHOWN else "")
 
 
 class PathError(ValueError):

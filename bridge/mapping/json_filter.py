@@ -140,7 +140,7 @@ def json_test(text: str) -> Callable[[WithDocument], bool]:
             return query.find_one([document]) is not None
         except (JSONPathError, RecursionError) as error:
             raise Unmappable(
-                cmqc.MQRC_FORMAT_ERROR, f"the filter {text!r} cannot tell of the payload: {error}"
+                cmqc.MQRC_FORMAT_ERROR, f"the filter {text!r} cannot be applied to the payload: {error}"
             ) from error
         except _TooLong as error:
             why = f"the filter {text!r} takes longer than {MAX_SECONDS:g} s of the processor for the payload"
@@ -162,7 +162,7 @@ def _query(text: str) -> Any:
     _check_literals(text)
     _compiled(f"{_BEFORE}{text}]", text)
     _check_repetition(text)
-    # In the list, `@` is the payload, so `$` must be replaced by `$[0]`. Each filter in a query asks the clock first.
+    # In the list, `@` is the payload, so `$` must be replaced by `$[0]`. Each filter in a query checks the time first.
     replaced = {"$": "$[0]", "?": f"?{_CLOCK}(@) && "}
     rooted = _TOKEN.sub(lambda match: replaced.get(match[0], match[0]), text)
     try:
@@ -175,7 +175,7 @@ def _query(text: str) -> Any:
 
 
 def _check_repetition(text: str) -> None:
-    """Reject queries that can visit an element many times, outside filters that ask the clock. Raises FilterError.
+    """Reject queries that can visit an element many times, outside filters that check the time. Raises FilterError.
 
     `$..a..a` visits an element once per element around it. Each further `..` multiplies that.
     """

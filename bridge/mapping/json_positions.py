@@ -11,7 +11,7 @@ _SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 
 class RepeatedName(Exception):
-    """Two members of an object have the same name: which of them counts depends on the program that reads it."""
+    """Two members of an object have the same name: the program that reads it determines which one applies."""
 
     def __init__(self, name: str, position: int = 0) -> None:
         super().__init__(f"the name {name[:100]!r} again in the same object")

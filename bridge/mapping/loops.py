@@ -256,10 +256,10 @@ def _level(literal: str, single: bool, many: bool) -> tuple[str, ...]:
 
 
 def _is_one_level(placeholder: Placeholder, one_level: Collection[str]) -> bool:
-    result = placeholder.name in one_level or placeholder.name in _ONE_LEVEL_WORDS
+    is_single = placeholder.name in one_level or placeholder.name in _ONE_LEVEL_WORDS
     for name, argument in placeholder.written:
         if name == "mqname":  # mqname replaces / with .
-            result = True
+            is_single = True
         elif name == "text" or (argument is not None and "/" in argument):
-            result = False
-    return result
+            is_single = False
+    return is_single

@@ -25,32 +25,32 @@ BYTE_FIELDS = frozenset({"MsgId", "CorrelId", "AccountingToken", "GroupId"})
 _HEX_LINE = 16
 
 
-def text_of(data: bytes, ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> str:
+def text_of(encoded: bytes, ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> str:
     """Decode text in a CCSID. Raises Unmappable: MQRC_SOURCE_CCSID_ERROR, MQRC_NOT_CONVERTED."""
     characters = character_set(ccsid, encoding)
     if characters is None:
         raise Unmappable(cmqc.MQRC_SOURCE_CCSID_ERROR, f"CCSID {ccsid} of the message is unknown")
     try:
-        return characters.decode(data)
+        return characters.decode(encoded)
     except UnicodeDecodeError as error:
-        why = f"the payload is not text in CCSID {ccsid}: {shown(data[error.start :])} at byte {error.start}"
+        why = f"the payload is not text in CCSID {ccsid}: {shown(encoded[error.start :])} at byte {error.start}"
         raise Unmappable(cmqc.MQRC_NOT_CONVERTED, why) from error
 
 
-def utf_8(data: bytes, ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> bytes:
+def utf_8(encoded: bytes, ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> bytes:
     """Convert text in a CCSID to UTF-8. Raises Unmappable like `text_of`.
 
     UTF-8 is returned unchanged.
     """
-    text = text_of(data, ccsid, encoding)
-    return data if ccsid == CCSID_UTF8 else text.encode()
+    text = text_of(encoded, ccsid, encoding)
+    return encoded if ccsid == CCSID_UTF8 else text.encode()
 
 
-def in_ccsid(data: bytes, ccsid: int) -> bytes:
+def in_ccsid(encoded: bytes, ccsid: int) -> bytes:
     """Convert UTF-8 text to another CCSID. Raises Unmappable: MQRC_NOT_CONVERTED, MQRC_TARGET_CCSID_ERROR."""
-    text = text_of(data, CCSID_UTF8)
+    text = text_of(encoded, CCSID_UTF8)
     if ccsid == CCSID_UTF8:
-        return data
+        return encoded
     characters = target(ccsid)
     try:
         return characters.encode(text)
@@ -64,7 +64,7 @@ def target(ccsid: int) -> CharacterSet:
     """Return the target character set. Raises Unmappable."""
     characters = character_set(ccsid)
     if characters is None:
-        raise Unmappable(cmqc.MQRC_TARGET_CCSID_ERROR, f"CCSID {ccsid}, which the mapping asks for, is not known here")
+        raise Unmappable(cmqc.MQRC_TARGET_CCSID_ERROR, f"CCSID {ccsid}, which the mapping specifies, is not known here")
     return characters
 
 
@@ -194,9 +194,9 @@ def _plain(value: Any) -> Any:
     """
     match value:
         case dict():
-            return {name: _plain(item) for name, item in value.items()}
+            return {name: _plain(element) for name, element in value.items()}
         case list():
-            return [_plain(item) for item in value]
+            return [_plain(element) for element in value]
         case bytes():
             return value.hex().upper()
         case float() if not math.isfinite(value):
@@ -222,9 +222,9 @@ def fields(view: Json, prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in view.items():
         if isinstance(value, dict):
             yield from fields(value, f"{prefix}{name}.")
-        elif isinstance(value, list) and all(isinstance(item, dict) for item in value):
-            for index, item in enumerate(value):
-                yield from fields(item, f"{prefix}{name}[{index}].")
+        elif isinstance(value, list) and all(isinstance(element, dict) for element in value):
+            for index, element in enumerate(value):
+                yield from fields(element, f"{prefix}{name}[{index}].")
         else:
             yield f"{prefix}{name}", value if isinstance(value, str) and value.isprintable() else repr(value)
 

@@ -25,21 +25,21 @@ def pattern_length(pattern: str) -> int:
 
     `*` and `+` count as one time. The pattern has no mistakes.
     """
-    #: the lengths of the groups around the position, and of the last item
-    groups, item = [0], 0
+    #: the lengths of the groups around the position, and of the last element
+    groups, last = [0], 0
     for token in _TOKEN.finditer(pattern):
         text = token[0]
         if text.startswith("("):
-            groups[-1] += item
+            groups[-1] += last
             groups.append(0)
-            item = 0
+            last = 0
         elif text == ")" and len(groups) > 1:
-            item += groups.pop()
+            last += groups.pop()
         elif token["least"] is not None:
-            item *= max(int(token["most"] or 0), int(token["least"]), 1)
+            last *= max(int(token["most"] or 0), int(token["least"]), 1)
         elif text in ("|", "*", "+", "?"):
             continue
         else:
-            groups[-1] += item
-            item = 1
-    return sum(groups) + item
+            groups[-1] += last
+            last = 1
+    return sum(groups) + last

@@ -16,7 +16,7 @@ from bridge.telemetry.identity import TopicAccess, user_identifier
 from bridge.telemetry.message import Destination, Publication, Unmappable
 from bridge.wire import cmqc
 
-#: Publishers whose topic filters are cached.
+#: Maximum number of publishers whose topic filters are cached.
 _REMEMBERED: Final = 1_000
 
 
@@ -61,5 +61,5 @@ class PublisherIdentity:
 
 
 def publisher_of(config: AnyMapping) -> PublisherIdentity | None:
-    """Return whose authority applies to the destination of a mapping. None: that of the bridge."""
+    """Return the PublisherIdentity of a mapping, or None if the bridge's own authority applies to its destination."""
     return PublisherIdentity(config.names) if config.destination.authority == "publisher" else None

@@ -21,7 +21,7 @@ from bridge.mapping.table import tables_of
 from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
 
-#: Length of a key or value from which its digest is remembered, in characters.
+#: Length of a key or value above which its digest is remembered instead, in characters.
 _LONG: Final = 64
 #: Maximum number of characters of a number.
 _MAX_DIGITS: Final = 400
@@ -32,7 +32,7 @@ Value = TypeVar("Value")
 
 
 class LeftOut(StrEnum):
-    """Why a mapping makes no message of one that it takes."""
+    """Why a mapping creates no message from a message that it takes."""
 
     LIMIT = "limit"
     UNCHANGED = "unchanged"
@@ -40,13 +40,13 @@ class LeftOut(StrEnum):
 
 
 class _Keys(Generic[Value]):
-    """Values by key, as far as messages have passed: at most `max_keys`, without those of no effect on later ones."""
+    """Values by key: at most `max_keys`, without values that no longer affect later messages."""
 
     def __init__(self, max_keys: int, is_of_use: Callable[[Value], bool]) -> None:
         self._max_keys, self._is_of_use = max_keys, is_of_use
         #: least recently set first
         self._values: OrderedDict[str, Value] = OrderedDict()
-        #: key -> the value before the unit of work, for those that it has set
+        #: key -> the value before the unit of work, for the keys that it has set
         self._before: dict[str, Value | None] = {}
         #: the key set last, and its value before
         self._last: tuple[str, Value | None] | None = None
@@ -68,7 +68,7 @@ class _Keys(Generic[Value]):
         self._restore(*self._last)
 
     def commit(self) -> int:
-        """Make the values of the unit of work permanent. Returns the number of keys forgotten because of the maximum."""
+        """Make the values of the unit of work permanent. Return the number of keys forgotten because of the maximum."""
         self._before.clear()
         forgotten = 0
         while self._values:
@@ -140,13 +140,13 @@ class MessageRates:
         self._steps = steps
         #: the last message has passed
         self._passed = False
-        #: what `passed` notes about the message that was decided last
+        #: records the last message, called by `passed`
         self._notes: list[Callable[[], None]] = []
 
     def left_out(self, scope: PublicationScope | MessageScope, *, passes: bool = False) -> LeftOut | None:
         """Return why a message is left out, or None if it passes, as it does with `passes`. Raises Unmappable.
 
-        A message that passes counts from the call of `passed`.
+        A message that passes counts only after the call of `passed`.
         """
         self._passed = False
         self._notes = []
@@ -164,7 +164,7 @@ class MessageRates:
         return None
 
     def passed(self) -> None:
-        """Note that the message that was decided last has results."""
+        """Record that the last message has passed and was mapped."""
         for note in self._notes:
             note()
         self._passed = bool(self._notes)
@@ -178,7 +178,7 @@ class MessageRates:
                 step.keys.undo()
 
     def commit(self) -> int:
-        """Make the decisions of the unit of work permanent. Returns the number of keys forgotten because of `max_keys`."""
+        """Make the decisions of the unit of work permanent. Return the number of keys forgotten because of `max_keys`."""
         return sum(step.keys.commit() for step in self._steps)
 
     def back_out(self) -> None:

@@ -21,14 +21,14 @@ from bridge.telemetry.message import CCSID_UTF8, Unmappable
 from bridge.wire import cmqc
 
 _DECODER: Final = msgspec.json.Decoder(float_hook=Decimal)
-#: Codecs of a mapping that are kept: messages choose their CCSID and Encoding.
+#: Maximum number of cached codecs of a mapping. Messages determine the CCSID and Encoding.
 _MAX_CODECS: Final = 16
 
 
 class RecordPayload:
     """Converts records of one layout. Raises RecordLayoutError.
 
-    `fraction` and `floating` make values of the digits of numbers, as for RecordCodec.
+    `fraction` and `floating` convert the digits of numbers to values, as for RecordCodec.
     """
 
     def __init__(

@@ -115,7 +115,7 @@ class _Entry(msgspec.Struct, gc=False):
     mapped: MappedMessage
     #: the RFH2 before and after the digits of mqtt.msgid. Without a message id, `before` is all of it
     before: bytes
-    behind: bytes
+    after: bytes
 
 
 class _Cache(Generic[Kept]):
@@ -198,29 +198,29 @@ class PublicationRuleCache(_Cache[_Entry]):
             return
         data = mapped.message.data
         header = data[: int.from_bytes(data[_STRUC_LENGTH], "little")]
-        before, behind = header, b""
+        before, after = header, b""
         if publication.qos and publication.packet_id:
             # The mqtt folder is the first one, and "<" in its text is escaped as an entity. The preceding Format is not
             # escaped.
             start = header.index(b">", header.index(_MSGID, cmqc.MQRFH_STRUC_LENGTH_FIXED_2)) + 1
-            before, behind = header[:start], header[header.index(b"<", start) :]
+            before, after = header[:start], header[header.index(b"<", start) :]
         cached = msgspec.structs.replace(mapped, message=Message(mapped.message.md, b""))
-        size = _size_of((before, behind, mapped.destination.name, mapped.destination.queue_manager))
-        self._keep(key, _Entry(cached, before, behind), size)
+        size = _size_of((before, after, mapped.destination.name, mapped.destination.queue_manager))
+        self._keep(key, _Entry(cached, before, after), size)
 
     def mapped(self, key: Key, publication: Publication, body: bytes) -> MappedMessage | None:
         """Return the message for a publication with a cached key, or None if the mapping does not take it."""
         entry = self._entries[key]
         if entry is None:
             return None
-        if entry.behind:
-            data = b"%b%d%b%b" % (entry.before, publication.packet_id, entry.behind, body)
+        if entry.after:
+            message_data = b"%b%d%b%b" % (entry.before, publication.packet_id, entry.after, body)
         else:
-            data = entry.before + body
+            message_data = entry.before + body
         like = entry.mapped
         return MappedMessage(
             destination=like.destination,
-            message=Message(like.message.md, data),
+            message=Message(like.message.md, message_data),
             properties=like.properties,
             retain=like.retain,
             clear=like.clear,
@@ -315,7 +315,7 @@ class ToMqRule:
         self._read_attributes(config.attributes)
         self._publisher = publisher_of(config)
         self._cache = PublicationRuleCache(config)
-        #: whether publications with the same cached result have destinations of their own
+        #: whether publications with the same cached result have different destinations
         self._has_own_destinations = used_fields_of(config).destination
         self._reads_payload = self._filter.reads_payload or config.payload.type != "bytes"
 
@@ -329,7 +329,7 @@ class ToMqRule:
         self._fields = templates["MQMD"]
         self._user = self._fields.pop("UserIdentifier", None)
         self._properties = templates["usr"]
-        #: those with a type of their own
+        #: templates of properties with a type
         self._typed = {
             name: self._properties.pop(name)
             for name, value in config.attributes.properties.items()
@@ -369,7 +369,7 @@ class ToMqRule:
         if "format" in attributes.model_fields_set:
             self._format = _FORMATS[format] if format in _FORMATS else format.rstrip(" ").encode("ascii")
         elif self._record is not None:
-            self._format = cmqc.MQFMT_NONE  # whatever the format of the JSON document is
+            self._format = cmqc.MQFMT_NONE  # whatever the Format of the JSON document
         self._rfh2 = attributes.rfh2
 
     def messages(
@@ -407,7 +407,7 @@ class ToMqRule:
         return mapped
 
     def _cached(self, key: Key, publication: Publication) -> MappedMessage | None:
-        """Return the result for a publication with a cached key: all that depends on the payload is done again."""
+        """Return the result for a publication with a cached key. Everything that depends on the payload is computed again."""
         if not (self._reads_payload or self._has_own_destinations):
             return self._cache.mapped(key, publication, publication.payload)
         if not self._cache.takes(key):
@@ -428,7 +428,7 @@ class ToMqRule:
         return mapped
 
     def _use_tables(self) -> None:
-        """Use the present rows of tables, and forget the results of former ones."""
+        """Use the current rows of tables, and forget results that depend on former rows."""
         tables = self._current_tables.get()
         if tables != self._tables:
             self._tables, self._cache = tables, PublicationRuleCache(self.config)
@@ -715,7 +715,7 @@ class ToMqttRule:
         return self._routes.accepting(topic or "", scope_of)
 
     def _use_tables(self) -> None:
-        """Use the present rows of tables, and forget the results of former ones."""
+        """Use the current rows of tables, and forget results that depend on former rows."""
         tables = self._current_tables.get()
         if tables != self._tables:
             self._tables, self._cache = tables, MessageRuleCache(self.config)
@@ -846,9 +846,9 @@ def _results(
     *,
     clears: bool,
 ) -> Sequence[Made] | LeftOut:
-    """Return what `make` makes of a message that the mapping takes, or of each of its parts. Raises Unmappable.
+    """Return the results of `make` for a message that the mapping takes, or for each of its parts. Raises Unmappable.
 
-    `clears`: it is an empty retained publication, which has no parts, and passes.
+    `clears`: the message is an empty retained publication, which has no parts and always passes.
     """
     if rates is not None and (left_out := rates.left_out(scope, passes=clears)) is not None:
         return left_out

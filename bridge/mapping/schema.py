@@ -19,7 +19,7 @@ from bridge.wire import cmqc
 if TYPE_CHECKING:  # pydantic takes long to import, and MQ applications do not need it
     from bridge.config.channel import ChannelConfig
 
-#: Maximum length of a violation in words, which may contain values of the payload.
+#: Maximum length of the description of a violation, which may contain values of the payload.
 _MAX_WORDS: Final = 300
 #: Keywords whose violation the package describes with the violations of all alternatives.
 _ALTERNATIVES: Final = frozenset(("anyOf", "oneOf"))
@@ -27,7 +27,7 @@ _ALTERNATIVES: Final = frozenset(("anyOf", "oneOf"))
 _REFERENCES: Final = frozenset(("$ref", "$dynamicRef"))
 #: Maximum length of a pattern. Up to it, a byte of a text takes 1 µs at most, and beyond it up to 80 µs.
 MAX_PATTERN: Final = 1_000
-#: Maximum number of subschemas, with those of references, that the package describes violations of.
+#: Maximum number of subschemas, including those of references, of a schema whose violations are described.
 _MAX_SUBSCHEMAS: Final = 10_000
 
 
@@ -77,11 +77,11 @@ class Schema:
             limited = not _uses(schema, _ALTERNATIVES) or _subschemas(schema, schema, ()) <= _MAX_SUBSCHEMAS
         except RecursionError:
             limited = False
-        #: whether it takes limited time and memory to describe a violation
+        #: whether describing a violation takes limited time and memory
         self._describes = limited
 
     def check(self, document: Any) -> None:
-        """Raise Unmappable with the first violation, if there is one."""
+        """Raise Unmappable with the first violation, if any."""
         import jsonschema_rs
 
         try:

@@ -1,4 +1,4 @@
-"""The parts of a JSON payload: `split: $.readings` of a mapping makes a message of each element of an array."""
+"""The parts of a JSON payload: `split: $.readings` of a mapping creates a message from each element of an array."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bridge.wire import cmqc
 #: Names of the number of a part, from 0, and the number of parts: message properties, and names in templates.
 PART_INDEX: Final = "partIndex"
 PART_COUNT: Final = "partCount"
-#: Maximum size of the messages that one payload becomes, in bytes.
+#: Maximum total size of the messages created from one payload, in bytes.
 MAX_BYTES: Final = 64 * 1024 * 1024
 #: Maximum time that one payload takes, in seconds of the processor.
 MAX_SECONDS: Final = 2.0
@@ -61,7 +61,7 @@ class Split:
         self._max_parts = config.max_parts
 
     def messages(self, scope: SomeScope, make: Callable[[SomeScope], Made]) -> Sequence[Made]:
-        """Return what `make` makes of each part. An array without elements has no messages. Raises Unmappable."""
+        """Return the results of `make` for each part. An array without elements results in no messages. Raises Unmappable."""
         messages = []
         size, until = 0, time.thread_time() + MAX_SECONDS
         for part in self._parts(scope):

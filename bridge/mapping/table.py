@@ -45,7 +45,7 @@ class Table:
         self, columns: tuple[str, ...], rows: Mapping[str, Row], stamp: Stamp, *, is_json: bool = False
     ) -> None:
         self.columns = columns
-        #: members of the objects in a JSON file come and go. The columns of a CSV file are fixed
+        #: the objects in a JSON file may have different members. The columns of a CSV file are fixed
         self.is_json = is_json
         self.stamp = stamp
         #: when the file was read, in seconds since the epoch
@@ -61,7 +61,7 @@ class Table:
         return self._rows.get(key)
 
     def may_have(self, column: str) -> bool:
-        """Return whether rows can have a column: of a JSON file, any one."""
+        """Return whether rows can have a column. Those of a JSON file can have any column."""
         return self.is_json or column in self._indexes
 
     def value(self, row: Row, column: str) -> Any:
@@ -70,7 +70,7 @@ class Table:
         return MISSING if index is None else row[index]
 
     def members(self, row: Row, columns: Collection[str] | None = None) -> dict[str, Any]:
-        """Return the values of a row by column, of these columns only or, if None, of all."""
+        """Return the values of a row by column, for these columns only or, if None, for all."""
         return {
             column: row[index]
             for column, index in self._indexes.items()
@@ -87,7 +87,7 @@ _IN_USE: WeakValueDictionary[tuple[Path, str, Stamp], Table] = WeakValueDictiona
 
 
 def table_of(config: TableConfig) -> Table:
-    """Return the table in use. At first, read it. Raises TableError."""
+    """Return the table in use. Read it on first use. Raises TableError."""
     if config.content.rows is None:
         config.use(read_table(config.file, config.key))
     table = config.content.rows
@@ -96,12 +96,12 @@ def table_of(config: TableConfig) -> Table:
 
 
 def tables_of(configs: Mapping[str, TableConfig]) -> Tables:
-    """Return the tables in use, by name. Raises TableError if one has to be read at first."""
+    """Return the tables in use, by name. Raises TableError if a table that is read for the first time is invalid."""
     return {name: table_of(config) for name, config in configs.items()} if configs else NO_TABLES
 
 
 class CurrentTables:
-    """The tables of a mapping. Raises TableError if one has to be read at first."""
+    """The tables of a mapping. Raises TableError if a table that is read for the first time is invalid."""
 
     __slots__ = ("_contents",)
 
@@ -118,7 +118,7 @@ class CurrentTables:
 
 
 def stamp_of(path: Path) -> Stamp:
-    """Return what identifies the content of a file. Raises OSError."""
+    """Return the identification of a file's content. Raises OSError."""
     status = path.stat()
     return status.st_mtime_ns, status.st_size, status.st_ino
 
@@ -306,7 +306,7 @@ def _read_json(content: bytes, path: Path, key: str) -> tuple[tuple[str, ...], d
 
 
 def _with_key(element: Any, key: str, name: str) -> Any:
-    """Return an object with the name of the member that it is as its key, unless it has one."""
+    """Return an object with its own name as its key, unless it has a key."""
     return {key: name, **element} if isinstance(element, dict) else element
 
 

@@ -1,7 +1,7 @@
 """Table lookups in expressions: `devices[payload.id].site` and `payload.id in devices`.
 
 The package would convert a whole table for each evaluation. So a lookup becomes a variable: the row, with the columns that
-the expression uses, or whether there is one. A variable without a value is an error only if the expression uses it.
+the expression uses, or whether the row exists. A variable without a value is an error only if the expression uses it.
 (Functions in Python would be simpler, but version 0.1.3 of the package leaks their arguments.)
 """
 
@@ -15,12 +15,12 @@ import msgspec
 
 from bridge.mapping.table import Tables
 
-#: Beginnings of the names of variables, before the number of the lookup.
+#: Prefixes of the names of variables, before the number of the lookup.
 ROW: Final = "__row_"
 HAS: Final = "__has_"
 #: The number of the lookup in an error of the package about a variable without a value.
 UNBOUND: Final = re.compile(rf'No value with name "(?:{ROW}|{HAS})(\d+)"')
-#: Tokens before which the left operand of `in` begins, and those that bind it otherwise than it seems.
+#: Tokens that can precede the left operand of `in`, and tokens that bind it in an unexpected way.
 _BOUNDARIES: Final = frozenset("(,[{?:&|")
 _AMBIGUOUS: Final = frozenset(("=", "<", ">", "!", "in"))
 _CLOSED: Final = {")": "(", "]": "[", "}": "{"}
@@ -44,7 +44,7 @@ class TableLookup(msgspec.Struct):
     position: int
     #: the columns that the expression uses, or None for all
     columns: set[str] | None = msgspec.field(default_factory=set)
-    #: whether the expression uses the row, and whether it asks if there is one
+    #: whether the expression uses the row, and whether it checks if the row exists
     uses_row: bool = False
     asks: bool = False
 
@@ -78,25 +78,25 @@ class _Span(msgspec.Struct):
 
 def rewritten(text: str, tokens: Sequence[re.Match[str]], tables: Tables, words: frozenset[str]) -> RewrittenExpression:
     """Rewrite the lookups of an expression. `words` are its variables. Raises LookupMistake."""
-    result = RewrittenExpression("", [], [(0, 0)])
+    expression = RewrittenExpression("", [], [(0, 0)])
     numbers: dict[tuple[str, str], int] = {}
     position = 0
     for span in _outermost(_spans(text, tokens, tables, words)):
         key = text[span.key_start : span.key_end].strip()
         number = numbers.setdefault((span.table, key), len(numbers))
-        if number == len(result.lookups):
-            result.lookups.append(TableLookup(span.table, key, span.key_start))
-        lookup = result.lookups[number]
+        if number == len(expression.lookups):
+            expression.lookups.append(TableLookup(span.table, key, span.key_start))
+        lookup = expression.lookups[number]
         if span.is_row:
             lookup.uses_row = True
             _add_column(lookup, span, tables)
         else:
             lookup.asks = True
-        result.text += f"{text[position : span.start]}{ROW if span.is_row else HAS}{number}"
+        expression.text += f"{text[position : span.start]}{ROW if span.is_row else HAS}{number}"
         position = span.end
-        result.parts.append((len(result.text), position))
-    result.text += text[position:]
-    return result
+        expression.parts.append((len(expression.text), position))
+    expression.text += text[position:]
+    return expression
 
 
 def _add_column(lookup: TableLookup, span: _Span, tables: Tables) -> None:
@@ -136,7 +136,7 @@ def _spans(text: str, tokens: Sequence[re.Match[str]], tables: Tables, words: fr
 
 
 def _outermost(spans: list[_Span]) -> list[_Span]:
-    """Return the lookups that are not within others, in order. The keys are expressions of their own."""
+    """Return the lookups that are not within others, in order. The keys are separate expressions."""
     outermost: list[_Span] = []
     for span in sorted(spans, key=lambda span: (span.start, -span.end)):
         if not outermost or span.start >= outermost[-1].end:
@@ -155,7 +155,7 @@ def _closing(symbols: Sequence[str], opening: int) -> int | None:
 
 
 def _column(tokens: Sequence[re.Match[str]], symbols: Sequence[str], end: int) -> tuple[str, int] | None:
-    """Return the column that is selected behind the bracket at `end`, with its index, or None."""
+    """Return the column that is selected after the bracket at `end`, with its index, or None."""
     if symbols[end + 1] == "." and len(tokens) > end + 2 and tokens[end + 2]["name"] and symbols[end + 3] != "(":
         return tokens[end + 2][0], tokens[end + 2].start()
     if symbols[end + 1] == "[" and len(tokens) > end + 3 and symbols[end + 3] == "]":

@@ -110,7 +110,7 @@ WORDS: Mapping[str, str] = {
     },
 }
 MD_FIELDS = frozenset(MQMD.__struct_fields__)
-#: Name of the reason in an MQDLH, such as MQRC_Q_FULL, beside its fields.
+#: Name of the reason in an MQDLH, such as MQRC_Q_FULL, in addition to its fields.
 REASON_NAME = "ReasonName"
 #: Folder of names -> its fields.
 FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -157,12 +157,12 @@ class Lookup(NamedTuple):
 class Placeholder(NamedTuple):
     """A name in a template, and the filters for its value."""
 
-    #: that of the key, if it is a lookup
+    #: the name, or that of the key of a lookup
     name: str
     filters: tuple[Filter, ...]
     #: the filters as written: (name, argument)
     written: tuple[tuple[str, str | None], ...]
-    #: the query of a payload field. None: the name is not one
+    #: the query of a payload field. None: the name is not a payload field
     path: PayloadPath | None = None
     #: the table in which the value is a key, or None
     lookup: Lookup | None = None
@@ -342,7 +342,7 @@ def _placeholder(text: str, start: int) -> tuple[Placeholder, int]:
 def _lookup(text: str, start: int) -> tuple[str, PayloadPath | None, Lookup, int] | None:
     """Parse the lookup at `start`, without filters. Returns key, query of the key, table and column, and the end.
 
-    None: there is none. Raises TemplateError.
+    Return None if there is no lookup. Raises TemplateError.
     """
     table = _TABLE.match(text, start)
     if table is None:

@@ -56,7 +56,7 @@ class TopicPattern:
         if not self.text:
             raise PatternError("a topic filter has at least one character")
         if "\0" in self.text:
-            raise PatternError("a topic filter holds no U+0000", self.text.index("\0") + 1)
+            raise PatternError("a topic filter contains no U+0000", self.text.index("\0") + 1)
         levels: list[str] = []
         filters: list[str] = []
         expressions: list[str] = []

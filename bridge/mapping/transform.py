@@ -149,32 +149,32 @@ def _names_of(text: str, root: str, location: Location) -> tuple[str, ...]:
 
 def _kept(document: dict[str, Any], paths: Collection[tuple[str, ...]]) -> dict[str, Any]:
     """Return the members of a document that the paths select, in the order of the document."""
-    result = {}
+    kept = {}
     for name, value in document.items():
         rests = [path[1:] for path in paths if path[0] == name]
         if not all(rests):
-            result[name] = value
+            kept[name] = value
         elif rests and isinstance(value, dict) and (members := _kept(value, rests)):
-            result[name] = members
-    return result
+            kept[name] = members
+    return kept
 
 
 def _without(document: dict[str, Any], paths: Collection[tuple[str, ...]]) -> dict[str, Any]:
     """Return a document without the members that the paths select."""
-    result = {}
+    remaining = {}
     for name, value in document.items():
         rests = [path[1:] for path in paths if path[0] == name]
         if all(rests):
-            result[name] = _without(value, rests) if rests and isinstance(value, dict) else value
-    return result
+            remaining[name] = _without(value, rests) if rests and isinstance(value, dict) else value
+    return remaining
 
 
 def _merged(old: dict[str, Any], new: Any) -> Any:
     """Return a document with the members of another one, which replace its own. Objects are merged."""
     if not isinstance(new, dict):
         return new
-    result = dict(old)
+    merged = dict(old)
     for name, value in new.items():
-        before = result.get(name)
-        result[name] = _merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
-    return result
+        before = merged.get(name)
+        merged[name] = _merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return merged

@@ -28,7 +28,7 @@ MAX_FAILURES: Final = 100
 
 
 _LEFT_OUT: Final[Mapping[LeftOut, str]] = {
-    LeftOut.LIMIT: "limit leaves it out: a message with its key has passed less than limit.every before",
+    LeftOut.LIMIT: "limit leaves it out: a message with its key passed less than limit.every ago",
     LeftOut.UNCHANGED: "changes leaves it out: its value is that of the last message with its key",
     LeftOut.NO_PARTS: "split makes no message of it: its array has no elements",
 }
@@ -85,7 +85,7 @@ class Trial(msgspec.Struct, frozen=True):
         )
 
     def received(self, message: Message, topic: str | None = None) -> Publication:
-        """Return the publication that a message is. `topic` overrides its topic. Raises NotTaken or Unmappable."""
+        """Return the publication in a message. `topic` overrides its topic. Raises NotTaken or Unmappable."""
         publication = publication_of(message, topic=topic)
         if not publication.topic:
             hint = "(hint: --topic, and --each-line for payloads)"
@@ -205,7 +205,7 @@ class SampleResults(msgspec.Struct, rename="camel"):
     rejected: int = 0
     #: destination -> number of messages
     destinations: dict[str, int] = {}
-    #: the first ones
+    #: the first failures
     failures: list[SampleFailure] = []
 
     def add(self, destinations_of: Callable[[], Iterable[str]]) -> None:
@@ -230,7 +230,7 @@ class SampleResults(msgspec.Struct, rename="camel"):
 
 
 def trial_of(name: str, configuration: Configuration) -> Trial:
-    """Return the trial of a mapping. Raises KeyError if there is no mapping of that name."""
+    """Return the trial of a mapping. Raises KeyError if the mapping does not exist."""
     config = configuration.mappings[name]
     link = (config.source if isinstance(config, ToMqMapping) else config.destination).link
     publisher = "mqbridge-try" if link == LOCAL else link

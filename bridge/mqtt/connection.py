@@ -1,4 +1,4 @@
-"""One MQTT connection, server side, without I/O: bytes in, events out; commands in, bytes out (MQTT 3.1, 3.1.1 and 5).
+"""One MQTT connection, server side, without I/O (MQTT 3.1, 3.1.1 and 5).
 
     WAITING_FOR_CONNECT --CONNECT--> AUTHENTICATING --accept()--> CONNECTED --disconnect()--> DISCONNECTING --> CLOSED
                                        |      ^                                                    ^
@@ -8,12 +8,12 @@
 
 `TRANSITIONS` contains the next state for each packet in each state, or the rule that the packet breaks there.
 
-The owner of a connection calls `receive_data` with what has arrived, acts on the events that it returns, answers with
-commands, and sends what `data_to_send` returns. A turn is bounded in bytes, in packets, and in the deliveries that its
-publications cause (`portion`). If `more` is True, `events` returns the events of another turn. `deadline` is the time at
-which the client has been silent for too long.
+The owner of a connection calls `receive_data` with received bytes, acts on the returned events, answers with commands, and
+sends the bytes from `data_to_send`. A turn is bounded in bytes, in packets, and in the deliveries that its publications
+cause (`portion`). If `more` is True, `events` returns the events of another turn. `deadline` is the time at which the client
+has been silent for too long.
 
-The connection knows nothing of sessions: `bridge.mqtt.flow` knows which acknowledgements are awaited.
+The connection does not handle sessions. `bridge.mqtt.flow` tracks the awaited acknowledgements.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class ConnectionState(IntEnum):
 
     #: no complete packet has arrived
     WAITING_FOR_CONNECT = 0
-    #: CONNECT has arrived, CONNACK has not been sent
+    #: CONNECT has arrived, but CONNACK has not been sent
     AUTHENTICATING = 1
-    #: AUTH has been sent before CONNACK, the client's AUTH is awaited (MQTT 5 section 4.12)
+    #: AUTH has been sent before CONNACK, and the client's AUTH is awaited (MQTT 5 section 4.12)
     CHALLENGED = 2
     #: CONNACK 0 has been sent
     CONNECTED = 3
@@ -93,7 +93,7 @@ _ONLY_AUTH: Final = (
 _TO_CLIENT: Final = (PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.PINGRESP)
 
 Step = ConnectionState | str | None
-"""What a packet does in a state: the next state, or the rule that it breaks. None: it waits until CONNECT is answered."""
+"""The effect of a packet: the next state, the rule that it breaks, or None if it waits until CONNECT is answered."""
 
 
 def _steps(default: Step, *, to_client: Step = _DIRECTION, **others: Step) -> dict[PacketType, Step]:
@@ -105,7 +105,7 @@ def _steps(default: Step, *, to_client: Step = _DIRECTION, **others: Step) -> di
 
 
 #: The server's state machine. Clients may send more packets before they receive CONNACK (MQTT 3.1.1 section 3.1.4).
-#: DISCONNECTING and CLOSED have no row: nothing that follows DISCONNECT or an error is read (MQTT-3.14.4-2, section 4.8).
+#: DISCONNECTING and CLOSED have no row, because nothing is read after DISCONNECT or an error (MQTT-3.14.4-2, section 4.8).
 TRANSITIONS: Final[dict[ConnectionState, dict[PacketType, Step]]] = {
     ConnectionState.WAITING_FOR_CONNECT: _steps(_FIRST, CONNECT=ConnectionState.AUTHENTICATING, AUTH=_RESERVED),
     ConnectionState.AUTHENTICATING: _steps(None, to_client=None),
@@ -125,10 +125,10 @@ TRANSITIONS: Final[dict[ConnectionState, dict[PacketType, Step]]] = {
 class EnhancedAuthentication(IntEnum):
     """The state of an enhanced authentication (MQTT 5 section 4.12)."""
 
-    #: none is under way
+    #: no authentication is in progress
     NONE = 0
     SERVER = 1
-    #: AUTH has been sent, the client's is awaited
+    #: AUTH has been sent, and the client's AUTH is awaited
     CLIENT = 2
 
 
@@ -139,7 +139,7 @@ _TYPE_OF: Final[dict[type[Packet], PacketType]] = {
 _MESSAGES: Final = frozenset((Publish, Puback, Pubrec, Pubrel, Pubcomp, Pingreq))
 
 
-#: A topic name of no characters, as PUBLISH carries it.
+#: The encoded empty topic name in PUBLISH.
 _NO_TOPIC: Final = b"\0\0"
 
 
@@ -180,7 +180,7 @@ class IncomingTopicAliases:
 
 
 class OutgoingTopicAliases:
-    """Topic Aliases for publications to a client: the `maximum` topic names that were sent last have one."""
+    """Topic Aliases for publications to a client. The `maximum` most recently sent topic names have an alias."""
 
     __slots__ = ("_aliases", "_maximum")
 
@@ -190,7 +190,7 @@ class OutgoingTopicAliases:
         self._aliases: OrderedDict[bytes, int] = OrderedDict()
 
     def of(self, topic: bytes) -> tuple[bytes, int]:
-        """Return the topic field of a PUBLISH and the alias; the field is empty if the client knows the alias."""
+        """Return the topic field of a PUBLISH, which is empty if the client knows the alias, and the alias."""
         aliases = self._aliases
         alias = aliases.get(topic)
         if alias is not None:
@@ -202,11 +202,12 @@ class OutgoingTopicAliases:
 
 
 _PINGRESP: Final = encode(Pingresp())
-#: The encoding of no properties.
+#: The encoding of empty properties.
 _NO_PROPERTIES: Final = b"\0"
 _CONNECTED: Final = ConnectionState.CONNECTED
 _DISCONNECTING: Final = ConnectionState.DISCONNECTING
-#: Reason codes that go with a Reason String: the fault is the client's own. Other reasons may tell about other clients.
+#: Reason codes that are sent with a Reason String, because the client caused the error. Other reasons may contain information
+#: about other clients.
 _FAULTS: Final = frozenset(
     (
         ReasonCode.MALFORMED_PACKET,
@@ -224,9 +225,9 @@ _ACKNOWLEDGEMENTS: Final[dict[PacketType, type[Puback | Pubrec | Pubrel | Pubcom
     PacketType.PUBCOMP: Pubcomp,
 }
 _REFUSALS: Final = FROM_SERVER[PacketType.CONNACK] - {ReasonCode.SUCCESS}
-#: An answer to a packet about messages: its type, and its packet identifier (0 for PINGRESP).
+#: An acknowledgement or PINGRESP: its type, and its packet identifier (0 for PINGRESP).
 Answer = tuple[PacketType, int]
-#: A reason code of MQTT 5, and a Reason String, or "" for none.
+#: A reason code of MQTT 5, and a Reason String or "".
 Reason = tuple[ReasonCode, str]
 #: Return codes of CONNACK before MQTT 5, as reason codes.
 REASON_CODES: Final = {
@@ -238,17 +239,17 @@ REASON_CODES: Final = {
 }
 
 
-#: Bytes of one client that are decoded in one turn.
+#: The maximum number of bytes of one client that are decoded in one turn.
 BYTES_AT_A_TURN: Final = 65_536
-#: Packets of one client in one turn, and the number that a topic filter or another control packet counts for.
+#: The maximum number of packets of one client in one turn. A topic filter or another control packet counts as FILTER_PACKETS.
 PACKETS_AT_A_TURN, FILTER_PACKETS = 1_000, 20
-#: With so few recipients, and so few deliveries in a turn at most, deliveries are not counted.
+#: Deliveries are not counted if neither the recipients nor the possible deliveries of a turn exceed these numbers.
 FEW_RECIPIENTS, FEW_DELIVERIES = 200, 20_000
-#: Topic Aliases of one direction, at most (MQTT 5 section 3.2.2.3.8).
+#: The maximum number of Topic Aliases in each direction (MQTT 5 section 3.2.2.3.8).
 TOPIC_ALIAS_MAXIMUM: Final = 64
-#: Bytes of an incomplete packet that count as a sign of life. Single bytes do not.
+#: Number of bytes of an incomplete packet that count as a sign of life. Single bytes do not count.
 PARTIAL_BYTES: Final = 1_000
-#: The server gives a client one and a half times its keep-alive (MQTT-3.1.2-24).
+#: A client may be silent for one and a half times its keep-alive (MQTT-3.1.2-24).
 KEEP_ALIVE_GRACE: Final = 1.5
 
 
@@ -296,7 +297,7 @@ class ServerProtocol:
     ) -> None:
         """Begin a connection that was made at `now`, in seconds of the owner's clock."""
         self.state = ConnectionState.WAITING_FOR_CONNECT
-        #: nothing more that the client sends is read
+        #: no further input from the client is read
         self.ended = False
         self.connect_timeout = connect_timeout
         self.byte_order: ByteOrder = byte_order
@@ -317,11 +318,11 @@ class ServerProtocol:
         self._exchange = EnhancedAuthentication.NONE
 
         # Input
-        #: there is another turn for this client
+        #: another turn of this client is due
         self.more = False
-        #: everything that a publication may be delivered to
+        #: all possible recipients of a publication
         self.recipients: Sized = ()
-        #: returns how many of these packets, at least one, belong in one turn. Called if packets or recipients are many.
+        #: returns how many of these packets, at least one, fit into one turn. Called if there are many packets or recipients.
         self.portion: Callable[[Sequence[MessagePacket]], int] = len
         self._decoder = Decoder(
             max_packet_size=max_packet_size,
@@ -330,31 +331,31 @@ class ServerProtocol:
             control_packets=PACKETS_AT_A_TURN // FILTER_PACKETS,
         )
         self._incoming_aliases: IncomingTopicAliases | None = None
-        #: bytes that are not decoded, and packets that belong to later turns
+        #: undecoded bytes, and packets that belong to later turns
         self._data = b""
         self._packets: list[Packet] = []
         self._now = self._heard = now
-        #: bytes of an incomplete packet, since the last packet or since they were last counted
+        #: bytes of an incomplete packet since the last packet, or since they last counted as a sign of life
         self._partial = 0
 
         # Output
         self._outgoing_aliases: OutgoingTopicAliases | None = None
         self._out: list[bytes] = []
-        #: output written before `disconnect` that is not sent yet
+        #: unsent output from before `disconnect`
         self._last_words = b""
 
     @property
     def too_large(self) -> bool:
-        """Whether the client sends a packet that is larger than allowed, whose rest is not read."""
+        """Whether the client sends a packet that exceeds the maximum size. The rest of the packet is not read."""
         error = self._decoder.error
         return error is not None and error.reason_code == ReasonCode.PACKET_TOO_LARGE
 
     # Bytes in, events out --------------------------------------------------------------------------------------------
 
     def receive_data(self, data: bytes, now: float) -> list[Event]:
-        """Take bytes that arrived at `now` and return the events of this turn, as `events` does.
+        """Process bytes that arrived at `now`. Return the events of this turn, like `events`.
 
-        While earlier turns are due, this one has no events.
+        While earlier turns are due, no events are returned.
         """
         self._now = now
         if self.ended:
@@ -381,13 +382,13 @@ class ServerProtocol:
 
     @property
     def buffered(self) -> int:
-        """The number of bytes that have arrived and are not decoded."""
+        """The number of received bytes that are not decoded yet."""
         return len(self._data)
 
     def events(self) -> list[Event]:
         """Return the events of the next turn, in order. `Disconnected` is the last event of a connection.
 
-        The owner acts on the events; the connection itself answers none of them.
+        The owner must act on the events. The connection itself does not answer them.
         """
         if self.ended or self.state is _AUTHENTICATING:
             self.more = False
@@ -414,7 +415,7 @@ class ServerProtocol:
         return packets
 
     def _turn(self, packets: list[Packet], size: int) -> list[Event]:
-        """Make events of packets, decoded from `size` bytes."""
+        """Return the events for packets that were decoded from `size` bytes."""
         events: list[Event] = []
         if self.state is _CONNECTED:
             # Packets count for the keep-alive (MQTT-3.1.2-24), and so do the parts of a long packet.
@@ -453,7 +454,7 @@ class ServerProtocol:
                 self._outgoing_aliases = OutgoingTopicAliases(min(properties.topic_alias_maximum, TOPIC_ALIAS_MAXIMUM))
 
     def _take(self, packets: list[Packet], events: list[Event]) -> None:
-        """Make events of the packets of a connected client; packets beyond its turn wait for the next one."""
+        """Append the events for packets of a connected client. Packets beyond its turn wait for the next turn."""
         count = len(packets)
         index, remaining = 0, PACKETS_AT_A_TURN
         portion = -1
@@ -463,7 +464,7 @@ class ServerProtocol:
                 index += 1
             if index > begin:
                 if portion >= 0:
-                    # A portion is for a whole turn: messages after another control packet wait for the next one.
+                    # A portion applies to a whole turn, so messages after another control packet wait for the next turn.
                     self._packets = packets[begin:]
                     return
                 messages: list[MessagePacket] = packets[begin:index]  # type: ignore[assignment]
@@ -509,7 +510,7 @@ class ServerProtocol:
         return share
 
     def _auth_violation(self, packet: Auth) -> str | None:
-        """Return the rule that an AUTH breaks in the present exchange."""
+        """Return the rule that an AUTH breaks in the current exchange, or None."""
         properties = packet.properties
         again = packet.reason_code == ReasonCode.RE_AUTHENTICATE
         if self.authentication_method is None:
@@ -538,7 +539,7 @@ class ServerProtocol:
     # Commands in, bytes out ------------------------------------------------------------------------------------------
 
     def accept(self, now: float, *, session_present: bool, properties: ConnackProperties | None = None) -> None:
-        """Answer CONNECT with CONNACK 0; packets that followed it are processed from now on.
+        """Answer CONNECT with CONNACK 0. Packets that followed CONNECT are processed from now on.
 
         A Server Keep Alive among the properties replaces the client's (MQTT-3.2.2-21).
         """
@@ -579,7 +580,7 @@ class ServerProtocol:
         self.disconnect()
 
     def challenge(self, data: bytes | None) -> bool:
-        """Send an AUTH that the client has to answer (MQTT-4.12.0-2). Return False as `suback` does."""
+        """Send an AUTH that the client must answer (MQTT-4.12.0-2). Return False like `suback`."""
         if not self._auth(ReasonCode.CONTINUE_AUTHENTICATION, data):
             return False
         self._exchange = EnhancedAuthentication.CLIENT
@@ -588,14 +589,14 @@ class ServerProtocol:
         return True
 
     def authenticated(self, data: bytes | None) -> bool:
-        """Send the AUTH that completes a re-authentication (MQTT 5 section 4.12.1). Return False as `suback` does."""
+        """Send the AUTH that completes a re-authentication (MQTT 5 section 4.12.1). Return False like `suback`."""
         self._exchange = EnhancedAuthentication.NONE
         return self._auth(ReasonCode.SUCCESS, data)
 
     def _auth(self, reason_code: ReasonCode, data: bytes | None) -> bool:
         encoded = encode(Auth(reason_code, AuthProperties(self.authentication_method, data)), "big", LEVEL_MQTT_5)
         if self.max_packet_size and len(encoded) > self.max_packet_size:
-            return False  # AUTH means nothing without its properties
+            return False  # AUTH is useless without its properties
         self._out.append(encoded)
         return True
 
@@ -604,12 +605,12 @@ class ServerProtocol:
 
         Return False, and write nothing, if the packet is too long even then.
         """
-        data = encode(packet, "big", LEVEL_MQTT_5)
-        if self.max_packet_size and len(data) > self.max_packet_size and packet.properties is not None:
-            data = encode(msgspec.structs.replace(packet, properties=None), "big", LEVEL_MQTT_5)
-        if self.max_packet_size and len(data) > self.max_packet_size:
+        encoded = encode(packet, "big", LEVEL_MQTT_5)
+        if self.max_packet_size and len(encoded) > self.max_packet_size and packet.properties is not None:
+            encoded = encode(msgspec.structs.replace(packet, properties=None), "big", LEVEL_MQTT_5)
+        if self.max_packet_size and len(encoded) > self.max_packet_size:
             return False
-        self._out.append(data)
+        self._out.append(encoded)
         return True
 
     def publish(
@@ -622,7 +623,7 @@ class ServerProtocol:
         packet_id: int,
         properties: PublishProperties | None = None,
     ) -> None:
-        """Send PUBLISH. `topic` is a result of `writer.encode_topic`; properties are for MQTT 5 only."""
+        """Send PUBLISH. `topic` is a result of `writer.encode_topic`. Properties are for MQTT 5 only."""
         if self.level != LEVEL_MQTT_5:
             self._out.append(encode_publish(topic, payload, qos, retain, dup, packet_id, self.byte_order))
             return
@@ -646,7 +647,7 @@ class ServerProtocol:
         self._out.append(encode_acknowledgement(PacketType.PUBREL, packet_id, self.byte_order))
 
     def answer(self, answers: Iterable[Answer], reasons: Mapping[Answer, Reason] | None = None) -> None:
-        """Send PUBACK, PUBREC, PUBREL, PUBCOMP and PINGRESP, in the order given.
+        """Send PUBACK, PUBREC, PUBREL, PUBCOMP and PINGRESP, in this order.
 
         `reasons` contains the reason codes of MQTT 5 that are not Success.
         """
@@ -672,7 +673,7 @@ class ServerProtocol:
         return AcknowledgementProperties(reason_string=why) if why and self.problem_information else None
 
     def suback(self, packet_id: int, codes: Sequence[int], why: str = "") -> bool:
-        """Answer SUBSCRIBE with the granted QoS or a reason code for each filter; `why` is the Reason String.
+        """Answer SUBSCRIBE with the granted QoS or a reason code for each filter. `why` is the Reason String.
 
         Return False if the answer would exceed the client's Maximum Packet Size.
         """
@@ -682,14 +683,14 @@ class ServerProtocol:
         return True
 
     def unsuback(self, packet_id: int, reason_codes: Sequence[int] = ()) -> bool:
-        """Answer UNSUBSCRIBE, in MQTT 5 with a reason code for each filter. Return False as `suback` does."""
+        """Answer UNSUBSCRIBE, in MQTT 5 with a reason code for each filter. Return False like `suback`."""
         if self.level == LEVEL_MQTT_5:
             return self._write(Unsuback(packet_id, tuple(reason_codes)))
         self._out.append(encode(Unsuback(packet_id), self.byte_order))
         return True
 
     def disconnect(self, reason_code: int | None = None, why: str = "") -> None:
-        """End the connection: nothing more is read or written.
+        """End the connection. Nothing is read or written afterwards.
 
         With a reason code, a client of MQTT 5 gets a DISCONNECT, or before CONNACK a CONNACK (MQTT-3.14.0-1, section 4.13.1).
         """
@@ -730,9 +731,9 @@ class ServerProtocol:
     # Time ------------------------------------------------------------------------------------------------------------
 
     def hear(self, now: float) -> None:
-        """Count `now` as a sign of life: the client has read, or the bridge has not read until now.
+        """Count `now` as a sign of life, because the client has read output, or because the bridge had paused reading.
 
-        Before CONNACK only packets count.
+        Before CONNACK, only packets count.
         """
         if self.state is _CONNECTED:
             self._heard = now

@@ -1,12 +1,12 @@
 """The state machines of QoS 1 and 2, of sender and receiver (MQTT 3.1.1 sections 4.3.2, 4.3.3, 4.8; MQTT 5.0 section 4.9).
 
-Sessions and links use them. The sender's:
+Sessions and links use them. The states of the sender:
 
     QoS 1:  AWAITING_PUBACK -> ACKNOWLEDGED -> (free)
     QoS 2:  AWAITING_PUBREC -> RELEASING -> AWAITING_PUBCOMP -> COMPLETED -> (free)
 
-ACKNOWLEDGED, RELEASING and COMPLETED last until the effect of the acknowledgement is committed. After a crash the
-message would be sent again, and its packet identifier must not belong to another message by then.
+ACKNOWLEDGED, RELEASING and COMPLETED last until the effect of the acknowledgement is committed. After a crash, the
+message would be sent again, so its packet identifier must not be reused before the commit.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Phase(IntEnum):
 
 
 class Step(Enum):
-    """The effect of an acknowledgement that moves no delivery to another phase."""
+    """The effect of an acknowledgement that does not move a delivery to another phase."""
 
-    #: it is late, or its packet identifier is unknown
+    #: the acknowledgement is late, or its packet identifier is unknown
     NOTHING = "nothing"
-    #: PUBREL answers it at once: the message is released already, or unknown (MQTT-4.3.3-1)
+    #: PUBREL is sent at once, because the message is already released, or unknown (MQTT-4.3.3-1)
     PUBREL = "PUBREL"
 
 
@@ -55,8 +55,8 @@ PUBACK, PUBREC, PUBCOMP, FAILED_PUBREC = range(4)
 _PACKETS: Final = ("PUBACK", "PUBREC", "PUBCOMP", "PUBREC")
 
 _Step = Phase | Step | str
-#: phase (None: the packet identifier is unknown) -> the effect of PUBACK, PUBREC, PUBCOMP and a PUBREC of failure: the next
-#: phase, a step that moves nothing, or the statement that the packet breaks
+#: phase, or None for an unknown packet identifier -> the effects of PUBACK, PUBREC, PUBCOMP and a failed PUBREC: the next
+#: phase, a step without a change of the phase, or the statement that the packet breaks
 STEPS: Final[dict[Phase | None, tuple[_Step, _Step, _Step, _Step]]] = {
     None: (Step.NOTHING, Step.PUBREL, Step.NOTHING, Step.NOTHING),
     Phase.AWAITING_PUBACK: (Phase.ACKNOWLEDGED, _QOS_1, _QOS_1, _QOS_1),
@@ -66,13 +66,13 @@ STEPS: Final[dict[Phase | None, tuple[_Step, _Step, _Step, _Step]]] = {
     Phase.AWAITING_PUBCOMP: (_QOS_2, Step.PUBREL, Phase.COMPLETED, Step.NOTHING),
     Phase.COMPLETED: (_QOS_2, Step.NOTHING, Step.NOTHING, Step.NOTHING),
 }
-#: The phase of a delivery by its QoS, 1 or 2, once PUBLISH is sent.
+#: The phase of a delivery after PUBLISH, by QoS.
 SENT: Final = {1: Phase.AWAITING_PUBACK, 2: Phase.AWAITING_PUBREC}
-#: By phase: 1 if neither PUBACK nor PUBREC has come. Phases begin with 1.
+#: By phase: 1 if neither PUBACK nor PUBREC was received. Phases begin with 1.
 _UNACKNOWLEDGED: Final = (0, 1, 0, 1, 0, 0, 0)
 #: By phase: 1 if the receiver owes PUBACK or PUBCOMP, which a Receive Maximum counts.
 _UNFINISHED: Final = (0, 1, 0, 1, 1, 1, 0)
-#: By phase: 1 if PUBACK or PUBREC has come, and the removal of the message is not committed.
+#: By phase: 1 if PUBACK or PUBREC was received, and the removal of the message is not committed.
 _UNREMOVED: Final = (0, 0, 1, 0, 1, 0, 0)
 #: The largest packet identifier, and so the largest window.
 MAX_IDENTIFIER: Final = 65_535
@@ -91,21 +91,21 @@ D = TypeVar("D", bound=Delivery)
 
 
 class SenderWindow(Generic[D]):
-    """Deliveries that the receiver has not acknowledged in full, by packet identifier, in the order they were sent."""
+    """Deliveries that the receiver has not acknowledged completely, by packet identifier, in sending order."""
 
     __slots__ = ("deliveries", "receive_maximum", "size", "unacknowledged", "unfinished", "unremoved")
 
     def __init__(self, size: int = MAX_IDENTIFIER, receive_maximum: int = MAX_IDENTIFIER) -> None:
         self.deliveries: dict[int, D] = {}
-        #: the largest number of deliveries that are unacknowledged
+        #: the maximum number of unacknowledged deliveries
         self.size = size
-        #: the largest number of deliveries that are unfinished (MQTT 5.0 section 4.9)
+        #: the maximum number of unfinished deliveries (MQTT 5.0 section 4.9)
         self.receive_maximum = receive_maximum
-        #: the deliveries for which neither PUBACK nor PUBREC has come
+        #: the number of deliveries for which neither PUBACK nor PUBREC was received
         self.unacknowledged = 0
-        #: the deliveries for which the receiver owes PUBACK or PUBCOMP
+        #: the number of deliveries for which the receiver owes PUBACK or PUBCOMP
         self.unfinished = 0
-        #: the deliveries that are acknowledged, while the removal of their message is not committed
+        #: the number of acknowledged deliveries for which the removal of the message is not committed
         self.unremoved = 0
 
     @property
@@ -114,7 +114,7 @@ class SenderWindow(Generic[D]):
         return min(self.size - self.unacknowledged, self.receive_maximum - self.unfinished)
 
     def free_identifier(self, candidate: int, reserved: Container[int] = (), highest: int = MAX_IDENTIFIER) -> int:
-        """Return the first packet identifier from `candidate` on that is neither in the window nor reserved.
+        """Return the first packet identifier, starting at `candidate`, that is neither in the window nor reserved.
 
         1 follows `highest`. Raises ValueError if all are in use, which the limits of the window prevent.
         """
@@ -143,7 +143,7 @@ class SenderWindow(Generic[D]):
         self.unremoved += _UNREMOVED[phase] - _UNREMOVED[before]
 
     def answered(self, packet: int, identifier: int) -> tuple[D | None, Phase | Step]:
-        """Take an acknowledgement, given by its column of STEPS. Return its delivery, if there is one, and the step.
+        """Process an acknowledgement, given by its column of STEPS. Return its delivery, or None, and the step.
 
         Raises WrongAcknowledgement if MQTT forbids the packet in the phase of the delivery.
         """
@@ -156,7 +156,7 @@ class SenderWindow(Generic[D]):
         return delivery, step
 
     def free(self, identifiers: Iterable[int]) -> None:
-        """Remove deliveries that exist. Their packet identifiers can be used again."""
+        """Remove existing deliveries. Their packet identifiers can be reused."""
         for identifier in identifiers:
             delivery = self.deliveries.pop(identifier, None)
             if delivery is not None:
@@ -174,17 +174,17 @@ class Arrival(Enum):
     """The receiver's classification of a QoS 2 PUBLISH."""
 
     NEW = "new"
-    #: PUBREC answers it, but the message is not delivered again
+    #: PUBREC is sent, but the message is not delivered again
     REPEATED = "repeated"
-    #: the sender has exceeded the limit of publications that are not released
+    #: the sender has exceeded the limit of unreleased publications
     TOO_MANY = "too many"
 
 
-#: whether the packet identifier is received and not released -> classification of a PUBLISH
+#: whether the packet identifier was received and not released -> classification of a PUBLISH
 ARRIVALS: Final = {False: Arrival.NEW, True: Arrival.REPEATED}
 
 
-#: No packet identifiers. Most receivers never have any, and an empty set takes 216 bytes.
+#: Shared by receivers without packet identifiers, which are most. An empty set takes 216 bytes.
 _NONE: Final[frozenset[int]] = frozenset()
 
 
@@ -195,7 +195,7 @@ class Receiver:
 
     def __init__(self, identifiers: Iterable[int] = (), limit: int = MAX_IDENTIFIER) -> None:
         self.identifiers: set[int] | frozenset[int] = set(identifiers) or _NONE
-        #: the largest number of packet identifiers
+        #: the maximum number of packet identifiers
         self.limit = limit
 
     def arrival(self, identifier: int) -> Arrival:
@@ -211,7 +211,7 @@ class Receiver:
         return arrival
 
     def release(self, identifier: int) -> bool:
-        """Take a PUBREL and return whether its packet identifier was known. PUBCOMP answers it in either case."""
+        """Process a PUBREL. Return whether its packet identifier was known. PUBCOMP is sent in either case."""
         identifiers = self.identifiers
         if isinstance(identifiers, frozenset) or identifier not in identifiers:
             return False

@@ -3,12 +3,13 @@
 A packet contains the meaning, not the encoding: lengths, flag bits and byte order belong to the reader and the writer.
 Sources: MQTT 3.1 sections 2.1 and 3.10, MQTT 3.1.1 chapter 3, and MQTT 5 chapter 3 for reason codes and properties.
 
-Fields with the same name mean the same in all packets: `packet_id` is a number from 1 to 65,535, in a response that of the
-request. `reason_code` is a ReasonCode, always 0 before MQTT 5. `properties` is None if there are none, and always before MQTT
-5. `dup` of PUBREL, SUBSCRIBE and UNSUBSCRIBE marks a possible duplicate in MQTT 3.1. The bit is reserved in later versions.
+Fields with the same name have the same meaning in all packets. `packet_id` is a number from 1 to 65,535. A response has the
+number of the request. `reason_code` is a ReasonCode, always 0 before MQTT 5. `properties` is None if they are empty, and
+always before MQTT 5. `dup` of PUBREL, SUBSCRIBE and UNSUBSCRIBE marks a possible duplicate in MQTT 3.1. The bit is reserved
+in later versions.
 
-The garbage collector does not track these values (`gc=False`): they cannot refer to themselves, and a busy server
-creates very many. Nothing is checked on construction. The writer checks each packet that it encodes.
+The garbage collector does not track these values (`gc=False`), because they cannot refer to themselves, and a busy server
+creates very many. Construction checks nothing. The writer checks each packet that it encodes.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class UserPropertyCache:
 
     def __init__(self) -> None:
         self._pairs: dict[bytes, UserProperty] = {}
-        #: by id(); the value is stored too, so that its id is not reused
+        #: by id(). The User Properties are stored too, so that their id is not reused
         self._bytes: dict[int, tuple[UserProperty, bytes]] = {}
 
     def pairs_of(self, encoded: bytes) -> UserProperty | None:
@@ -150,7 +150,7 @@ def decode_properties(  # noqa: C901
     """Decode the properties of a packet, whose length is at offset `at`. Raises MalformedPacket.
 
     The packet is at the offsets `begin` to `stop`. A client may send fewer properties than a server. Returns a struct of the
-    type in ``STRUCTS``, or None if there are no properties, and the offset after them.
+    type in ``STRUCTS``, or None without properties, and the offset after them.
     """
     if at < stop and not buffer[at]:
         return None, at + 1

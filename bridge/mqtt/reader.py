@@ -152,7 +152,7 @@ class Body:
         return text
 
     def properties(self, place: Place) -> Any:
-        """Read the properties of an MQTT 5 packet or will. Return None if there are none."""
+        """Read the properties of an MQTT 5 packet or will. Return None if they are empty."""
         properties, self._position = decode_properties(
             place, self._buffer, self._position, self._stop, self._begin, self.from_client
         )
@@ -189,7 +189,7 @@ _BRIDGE_LEVELS: Final = {BRIDGE_BIT | level: level for level in (LEVEL_MQTT_3_1,
 
 
 def read_protocol_level(body: Body) -> int | None:
-    """Read the protocol level of a CONNECT, None for an unsupported protocol."""
+    """Read the protocol level of a CONNECT. Return None for an unsupported protocol."""
     name = body.string("protocol name")
     byte = body.byte("protocol level")
     level = _BRIDGE_LEVELS.get(byte, byte)
@@ -197,7 +197,7 @@ def read_protocol_level(body: Body) -> int | None:
 
 
 def read_connect(body: Body, flags: int, level: int) -> Connect:
-    """Read CONNECT, by the rules of its own protocol level.
+    """Read CONNECT according to the rules of its own protocol level.
 
     An unsupported protocol may have a different layout. Its fields are read as in MQTT 3.1.1. If that fails, the packet has
     only name and level, which the server needs for its response.
@@ -215,7 +215,7 @@ def read_connect(body: Body, flags: int, level: int) -> Connect:
 
 
 def _read_connect_fields(body: Body, flags: int, level: int, connect: Connect) -> Connect:
-    """Read the fields after protocol name and level, by the rules of `level`, which may differ from the packet's."""
+    """Read the fields after protocol name and level with the rules of `level`, which may differ from the packet's."""
     strict = level > LEVEL_MQTT_3_1
     mqtt_5 = level == LEVEL_MQTT_5
     body.require_no_flags(flags, level)
@@ -332,7 +332,7 @@ def read_auth(body: Body, flags: int, level: int) -> Auth:
 
 
 def auth_fault(packet: Auth) -> str | None:
-    """Return the problem if an AUTH packet has no authentication method, or None."""
+    """Return the problem if an AUTH packet has no authentication method, otherwise None."""
     if packet.properties is None:
         lacks = packet.reason_code != ReasonCode.SUCCESS
     else:
@@ -355,7 +355,7 @@ _NO_OPTIONS = SubscriptionOptions()
 
 
 def _read_dup(body: Body, flags: int, level: int, statement: str) -> bool:
-    """Read the flags of PUBREL, SUBSCRIBE or UNSUBSCRIBE, which have QoS 1. Return DUP, which MQTT 3.1 only uses."""
+    """Read the flags of PUBREL, SUBSCRIBE or UNSUBSCRIBE, which have QoS 1. Return DUP, which only MQTT 3.1 uses."""
     if level > LEVEL_MQTT_3_1:
         if flags != 0b0010:
             body.fail_header(f"{statement}: flags are reserved and 0b0010, not {flags:#06b}")
@@ -412,9 +412,9 @@ def read_pubcomp(body: Body, flags: int, level: int) -> Pubcomp:
 def _read_reason(body: Body, packet_type: PacketType, level: int) -> tuple[int, AcknowledgementProperties | None]:
     """Read the reason code and properties of an acknowledgement.
 
-    MQTT 5 lets the sender omit both, and older versions have neither. A client must use a reason code that MQTT 5 defines for
-    the packet (MQTT-3.4.2-1, MQTT-3.5.2-1, MQTT-3.6.2-1, MQTT-3.7.2-1). A link accepts any code from a broker: closing the
-    connection would only repeat the message.
+    In MQTT 5, the sender may omit both. Older versions have neither. A client must use a reason code that MQTT 5 defines for
+    the packet (MQTT-3.4.2-1, MQTT-3.5.2-1, MQTT-3.6.2-1, MQTT-3.7.2-1). A link accepts any code from a broker, because
+    closing the connection would only repeat the message.
     """
     reason_code, properties = 0, None
     if level == LEVEL_MQTT_5 and body.remaining:
@@ -610,10 +610,10 @@ class Decoder:
     """Decodes the packets of one connection's byte stream. Only an incomplete packet is buffered between calls.
 
     Attributes:
-        error: the error in the stream, or None. After an error, the decoder returns no more packets, because nothing
-            after a malformed packet can be trusted. Close the connection.
+        error: the error in the stream, or None. After an error, the decoder does not return further packets, because
+        nothing after a malformed packet can be trusted. Close the connection.
         protocol_level: the level whose rules apply, 3 (MQTT 3.1), 4 (MQTT 3.1.1) or 5 (MQTT 5). None on a server before
-            the CONNECT, when the rules of 4 apply.
+        the CONNECT. Then the rules of level 4 apply.
         rest: bytes that the last ``feed`` did not process because of ``control_packets``. Feed them again.
     """
 
@@ -842,7 +842,7 @@ class Decoder:
         packet_type = self._require_type(first)
         name = packet_type.name
         if packet_type is _CONNECT and not self._messages_only:
-            # Set the level first, so that a CONNECT that is malformed after its level is rejected by the rules of that level.
+            # Set the level first, so that its rules apply to a CONNECT that is malformed after the level.
             level = read_protocol_level(Body(buffer, begin, start, stop, name, self._little, self._server))
             if level is not None:
                 self._set_level(level)

@@ -128,12 +128,12 @@ def reason_code_fault(
 
 
 def reason_name(code: int) -> str:
-    """Return the name of a reason code, or its number if it is unknown, for people."""
+    """Return the name of a reason code, or its number if it is unknown, for display."""
     return _WORDS.get(code) or f"reason code 0x{code:02x}"
 
 
 class MalformedPacket(ValueError):
-    """A packet that was decoded, or is about to be encoded, violates the protocol.
+    """A decoded packet, or a packet to encode, violates the protocol.
 
     Before MQTT 5, the receiver closes the connection without a response (MQTT 3.1.1 section 4.8), so the error is for the
     log. MQTT 5 has a reason code for DISCONNECT or CONNACK (section 4.13).

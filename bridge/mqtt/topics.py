@@ -3,8 +3,8 @@
 IBM MQ's topic-based wildcard scheme agrees with MQTT on `/`, `+` and `#`, with one exception: MQ allows `#` inside a filter
 (`a/#/z`), MQTT only at its end.
 
-Publishers use the same topic names again, often one for each device. `TOPIC_CACHE`, shared by all decoders, maps their bytes
-to valid names. The number and size of its entries are bounded.
+Publishers reuse topic names, often one for each device. `TOPIC_CACHE`, shared by all decoders, maps their bytes to valid
+names. The number and size of its entries are bounded.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ TOPIC_LEVELS = 128
 
 
 def topic_string_error(topic: str) -> str | None:
-    """Return why the queue managers do not accept `topic` as a topic string or filter, or None if they do."""
+    """Return why queue managers reject `topic` as a topic string or filter, or None if they accept it."""
     if len(topic) > MQ_TOPIC_STR_LENGTH:
         return f"a topic string has at most {MQ_TOPIC_STR_LENGTH} characters, not {len(topic)}"
     if topic.count("/") >= TOPIC_LEVELS:
@@ -103,7 +103,7 @@ def topic_string_error(topic: str) -> str | None:
 def topic_filter_error(topic_filter: str) -> str | None:
     """Return why an MQTT client cannot subscribe to `topic_filter`, or None if it can."""
     fault = topic_filter_fault(topic_filter)
-    # Omit the section of MQTT, which people who write a filter in a file or a command don't need.
+    # Omit the section of MQTT, which users who write a filter in a file or a command do not need.
     return fault.partition(": ")[2] if fault is not None else topic_string_error(topic_filter)
 
 
@@ -180,7 +180,7 @@ def covers(pattern: str, topic_filter: str) -> bool:
 
 
 class FilterTree(Generic[Value]):
-    """Topic filters with values. The rules are those of `matches`, with `#` only at the end.
+    """Topic filters with values. Filters match as in `matches`, with `#` only at the end.
 
     Finding the filters that match a topic takes time proportional to its number of levels.
     """
@@ -189,7 +189,7 @@ class FilterTree(Generic[Value]):
         self._root: dict[str, Any] = {}
 
     def add(self, topic_filter: str, value: Value) -> None:
-        """Add a value for a filter, which may have several."""
+        """Add a value for a filter. A filter may have several values."""
         node = self._root
         for level in topic_filter.split("/"):
             node = node.setdefault(level, {})

@@ -265,7 +265,7 @@ def write_auth(packet: Auth, byte_order: ByteOrder, level: int) -> bytes:
     return assemble(PacketType.AUTH, 0, code, encode_properties(PacketType.AUTH, packet.properties))
 
 
-# Only PUBREL has QoS 1 in its header. The Remaining Length is that of a packet identifier.
+# Only PUBREL has QoS 1 in its header. The Remaining Length is the length of a packet identifier.
 _ACKNOWLEDGEMENT_HEADER: Final[dict[PacketType, bytes]] = {
     PacketType.PUBACK: b"\x40\x02",
     PacketType.PUBREC: b"\x50\x02",

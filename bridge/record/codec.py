@@ -1,7 +1,7 @@
 """Conversion between the bytes of records and JSON documents, by a layout that is compiled once.
 
-The items of a group become steps. Fields that follow each other are one step, with one call of `struct`. Numbers are exact:
-whole numbers are int, and others are made of their digits by a function of the caller.
+The items of a group become steps. Adjacent fields are one step, with one call of `struct`. Numbers are exact: whole numbers
+are int, and a function of the caller converts the digits of all others.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ _MAX_NAMES: Final = 20
 _MAX_RUN: Final = 200
 #: Adds members to an object, from a record, an offset, and the number of elements of the table with DEPENDING ON.
 ReadStep = Callable[[bytes, int, dict[str, Any], int], None]
-#: Adds bytes for the members of an object. The last argument has the objects from the record to this one.
+#: Adds bytes for the members of an object. The last argument contains the objects from the record to this one.
 WriteStep = Callable[[dict[str, Any], list[bytes], tuple[dict[str, Any], ...]], None]
 
 
 class RecordCodec:
     """Converts records of a layout, in a CCSID and an Encoding (MQMD). Raises CodecError.
 
-    `fraction` makes a value of the digits of a number with decimals, and `floating` of those of a floating-point number.
+    `fraction` converts the digits of a number with decimals to a value, and `floating` those of a floating-point number.
     """
 
     def __init__(
@@ -154,9 +154,9 @@ class RecordCodec:
         for name in path_of(table).split("."):
             elements = elements.get(name) if isinstance(elements, dict) else None
         if not isinstance(elements, list):
-            return document  # an error, or the default, of the table
+            return document  # the table reports an error, or uses its default
         *groups, name = path_of(field).split(".")
-        result = group = dict(document)
+        completed = group = dict(document)
         for above in groups:
             inner = group.get(above)
             group[above] = group = dict(inner) if isinstance(inner, dict) else {}
@@ -166,7 +166,7 @@ class RecordCodec:
                 f"{count} is not {len(elements)}, the number of elements of {path_of(table)}", path_of(field)
             )
         group[name] = len(elements)
-        return result
+        return completed
 
 
 def _names_of(group: RecordItem) -> frozenset[str]:
@@ -209,7 +209,7 @@ class _Entry(msgspec.Struct):
 
 
 class _Compiler:
-    """Makes the steps that read and write groups."""
+    """Creates the steps that read and write groups."""
 
     def __init__(self, fields: FieldCodecs, options: CodecOptions) -> None:
         self._fields = fields
@@ -223,7 +223,7 @@ class _Compiler:
             raise CodecError(("default", path), f"the record has no field {path}")
 
     def steps(self, group: RecordItem, base: int) -> tuple[list[ReadStep], list[WriteStep]]:
-        """Return the steps of the members of a group. `base` is the offset of the object that they belong to."""
+        """Return the steps of the members of a group. `base` is the offset of the object to which they belong."""
         readers: list[ReadStep] = []
         writers: list[WriteStep] = []
         run: list[_Part] = []
@@ -275,7 +275,7 @@ class _Compiler:
                 yield _Part(child.offset, fill=self._fields.filler(child, child.end - child.offset))
 
     def _run(self, offset: int, parts: Sequence[_Part], base: int) -> tuple[ReadStep | None, WriteStep]:
-        """Return the steps of fields that follow each other."""
+        """Return the steps of adjacent fields."""
         names: list[str] = []
         readers: list[FieldReader] = []
         offsets: list[int] = []
@@ -314,9 +314,9 @@ class _Compiler:
 
         write_fields = _compiled_writer(entries, self._fields)
 
-        def write(document: dict[str, Any], result: list[bytes], _: tuple[dict[str, Any], ...]) -> None:
+        def write(document: dict[str, Any], output: list[bytes], _: tuple[dict[str, Any], ...]) -> None:
             try:
-                result.append(write_fields(document))
+                output.append(write_fields(document))
                 return
             except (KeyError, ValueError, AttributeError, TypeError):
                 pass
@@ -327,14 +327,14 @@ class _Compiler:
                     name = entry.name
                     value = None if name is None else document.get(name)
                     if value is not None:
-                        result.append(entry.writer(value))
+                        output.append(entry.writer(value))
                     elif entry.default is None:
                         raise ValueError("missing, and it has no default")
                     else:
-                        result.append(entry.default)
+                        output.append(entry.default)
             except ValueError as error:
                 assert name is not None
-                raise RecordError(_reason(error), name, _length(result)) from error
+                raise RecordError(_reason(error), name, _length(output)) from error
 
         return (read if names else None), write
 
@@ -364,10 +364,10 @@ class _Compiler:
             except RecordError as error:
                 raise error.inside(name) from error.__cause__
 
-        def write(document: dict[str, Any], result: list[bytes], scopes: tuple[dict[str, Any], ...]) -> None:
+        def write(document: dict[str, Any], output: list[bytes], scopes: tuple[dict[str, Any], ...]) -> None:
             members = document.get(name)
             try:
-                _write_object({} if members is None else members, result, scopes, writers, names, ignores_unknown)
+                _write_object({} if members is None else members, output, scopes, writers, names, ignores_unknown)
             except RecordError as error:
                 raise error.inside(name) from error.__cause__
 
@@ -381,7 +381,7 @@ class _Compiler:
         if name is None:
             # FILLER with OCCURS and no names in it.
             fill = self._fields.filler(item, stride * occurs.maximum)
-            return (lambda *_: None), (lambda _document, result, _scopes: result.append(fill))
+            return (lambda *_: None), (lambda _document, output, _scopes: output.append(fill))
         maximum, varies = occurs.maximum, occurs.depending is not None
 
         def read(record: bytes, start: int, document: dict[str, Any], count: int) -> None:
@@ -395,23 +395,23 @@ class _Compiler:
             except RecordError as error:
                 raise error.inside(f"{name}[{len(elements)}]") from error.__cause__
 
-        def write(document: dict[str, Any], result: list[bytes], scopes: tuple[dict[str, Any], ...]) -> None:
+        def write(document: dict[str, Any], output: list[bytes], scopes: tuple[dict[str, Any], ...]) -> None:
             elements = document.get(name)
             if elements is None:
                 elements = []
             if not isinstance(elements, list):
-                raise RecordError(f"expected an array, found {described(elements)}", name, _length(result))
+                raise RecordError(f"expected an array, found {described(elements)}", name, _length(output))
             number = len(elements)
             if number > maximum or (varies and number < occurs.minimum):
                 low = occurs.minimum if varies else 0
-                raise RecordError(f"{number} elements, of {low} to {maximum}", name, _length(result))
+                raise RecordError(f"{number} elements, of {low} to {maximum}", name, _length(output))
             index = 0
             try:
                 for index in range(number if varies else maximum):
                     # Missing elements consist of defaults.
-                    write_element(elements[index] if index < number else None, result, scopes)
+                    write_element(elements[index] if index < number else None, output, scopes)
                     if slack:
-                        result.append(slack)
+                        output.append(slack)
             except RecordError as error:
                 raise error.inside(f"{name}[{index}]") from error.__cause__
 
@@ -431,8 +431,8 @@ class _Compiler:
                     step(record, start, members, count)
                 return members
 
-            def write_group(members: Any, result: list[bytes], scopes: tuple[dict[str, Any], ...]) -> None:
-                _write_object({} if members is None else members, result, scopes, writers, names, ignores_unknown)
+            def write_group(members: Any, output: list[bytes], scopes: tuple[dict[str, Any], ...]) -> None:
+                _write_object({} if members is None else members, output, scopes, writers, names, ignores_unknown)
 
             return read_group, write_group
         reader, writer = self._fields.of(item)
@@ -446,16 +446,16 @@ class _Compiler:
             except ValueError as error:
                 raise RecordError(_reason(error), "", start, raw) from error
 
-        def write(value: Any, result: list[bytes], _: tuple[dict[str, Any], ...]) -> None:
+        def write(value: Any, output: list[bytes], _: tuple[dict[str, Any], ...]) -> None:
             if value is None and default is not None:
-                result.append(default)
+                output.append(default)
                 return
             try:
                 if value is None:
                     raise ValueError("missing, and it has no default")
-                result.append(writer(value))
+                output.append(writer(value))
             except ValueError as error:
-                raise RecordError(_reason(error), "", _length(result)) from error
+                raise RecordError(_reason(error), "", _length(output)) from error
 
         return read, write
 
@@ -474,8 +474,8 @@ class _Compiler:
         def read(record: bytes, start: int, document: dict[str, Any], count: int) -> None:
             alternatives[id(key.of_record(record, start, name))][0](record, start, document, count)
 
-        def write(document: dict[str, Any], result: list[bytes], scopes: tuple[dict[str, Any], ...]) -> None:
-            alternatives[id(key.of_scopes(scopes, name))][1](document, result, scopes)
+        def write(document: dict[str, Any], output: list[bytes], scopes: tuple[dict[str, Any], ...]) -> None:
+            alternatives[id(key.of_scopes(scopes, name))][1](document, output, scopes)
 
         return read, write
 
@@ -492,10 +492,10 @@ class _Compiler:
             for step in readers:
                 step(record, start, document, count)
 
-        def write(document: dict[str, Any], result: list[bytes], scopes: tuple[dict[str, Any], ...]) -> None:
+        def write(document: dict[str, Any], output: list[bytes], scopes: tuple[dict[str, Any], ...]) -> None:
             for step in writers:
-                step(document, result, scopes)
-            result.append(rest)
+                step(document, output, scopes)
+            output.append(rest)
             for name in others:
                 if document.get(name) is not None:
                     chosen = item.name or item.title
@@ -507,7 +507,7 @@ class _Compiler:
 def _compiled_reader(names: Sequence[str], readers: Sequence[FieldReader], fields: FieldCodecs) -> Callable[..., None]:
     """Return a function that adds the values of fields to an object, from their bytes.
 
-    Its source has an assignment for each field, because a loop over the fields takes half as long again.
+    Its source has an assignment for each field, because a loop over the fields takes 50 % longer.
     """
     namespace: dict[str, Any] = {"decode": codecs.charmap_decode, "page": fields.page}
     lines = [f"def read_fields(document, {', '.join(f'raw{index}' for index in range(len(names)))}):", "    pass"]
@@ -524,9 +524,9 @@ def _compiled_reader(names: Sequence[str], readers: Sequence[FieldReader], field
 
 
 def _compiled_writer(entries: Sequence[_Entry], fields: FieldCodecs) -> Callable[[dict[str, Any]], bytes]:
-    """Return a function that makes the bytes of an object that has all fields. It raises an error for any other object.
+    """Return a function that encodes an object that has all fields. It raises an error for any other object.
 
-    Texts that follow each other are encoded together. One that is too long changes the length of the result.
+    Adjacent texts are encoded together. A text that is too long changes the length of the output.
     """
     namespace: dict[str, Any] = {"encode": codecs.charmap_encode, "encoding_map": fields.encoding_map, "join": b"".join}
     parts = []
@@ -541,10 +541,10 @@ def _compiled_writer(entries: Sequence[_Entry], fields: FieldCodecs) -> Callable
     length = sum(entry.length for entry in entries)
     source = f"""
 def write_fields(document):
-    result = join(({", ".join(parts)},))
-    if len(result) != {length}:
+    encoded = join(({", ".join(parts)},))
+    if len(encoded) != {length}:
         raise ValueError
-    return result
+    return encoded
 """
     exec(source, namespace)
     write_fields: Callable[[dict[str, Any]], bytes] = namespace["write_fields"]
@@ -564,7 +564,7 @@ def _reason(error: ValueError) -> str:
 
 def _write_object(
     members: Any,
-    result: list[bytes],
+    output: list[bytes],
     scopes: tuple[dict[str, Any], ...],
     writers: Sequence[WriteStep],
     names: frozenset[str],
@@ -574,7 +574,7 @@ def _write_object(
         raise RecordError(f"expected an object, found {described(members)}")
     inner = (*scopes, members)
     for step in writers:
-        step(members, result, inner)
+        step(members, output, inner)
     if not ignores_unknown and not members.keys() <= names:
         raise _unknown(members, names)
 
@@ -621,7 +621,7 @@ class _Key:
 
 
 def _way_to(field: RecordItem, first: RecordItem) -> tuple[int, list[str]]:
-    """Return the object with a field, as an index of the objects from the record to that of `first`, and the names in it."""
+    """Return the index of the object with a field, among those from the record to that of `first`, and the names in it."""
     objects: list[RecordItem] = []
     group = first.parent
     while group is not None:

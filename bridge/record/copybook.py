@@ -1,4 +1,4 @@
-"""Copybooks: source text to data description entries (Enterprise COBOL for z/OS Language Reference, "Data division").
+"""Parses copybooks into data description entries (Enterprise COBOL for z/OS Language Reference, "Data division").
 
 A copybook is text in fixed format (columns 8 to 72, an indicator in column 7) or in free format. `parse` replaces its COPY
 statements by the text that they name, in the same directory, and returns the tree of its declarations.
@@ -109,7 +109,7 @@ _USAGES: Final[dict[str, Usage]] = {
 
 
 class Sign(msgspec.Struct, frozen=True):
-    """A SIGN clause: the place of the sign of a zoned number, and whether it has a byte of its own."""
+    """A SIGN clause: the place of the sign of a zoned number, and whether it has its own byte."""
 
     leading: bool = False
     separate: bool = False
@@ -314,7 +314,7 @@ class _Copier:
 
     def expanded(self, words: list[_Word], copied: tuple[str, ...]) -> list[_Word]:
         """Return words with those of the copied files. `copied` are the files that lead to them."""
-        result: list[_Word] = []
+        expanded_words: list[_Word] = []
         index = 0
         while index < len(words):
             word = words[index]
@@ -324,16 +324,16 @@ class _Copier:
             if word.upper == "REPLACE":
                 raise CopybookError(word.position, "the statement REPLACE is not supported (hint: COPY … REPLACING)")
             if word.upper != "COPY" or word.joined:
-                result.append(word)
+                expanded_words.append(word)
                 index += 1
                 continue
             statement = _CopyStatement(words, index)
-            result += self._copy(statement, copied)
+            expanded_words += self._copy(statement, copied)
             index = statement.end
-        self._count += len(result)
+        self._count += len(expanded_words)
         if self._count > MAX_WORDS * _MAX_COPIES:
             raise CopybookError(words[0].position, f"the copybook has more than {MAX_WORDS:,} words")
-        return result
+        return expanded_words
 
     def _copy(self, statement: _CopyStatement, copied: tuple[str, ...]) -> list[_Word]:
         name = self._file_of(statement)
@@ -441,18 +441,18 @@ class _Replacements:
 
     def applied(self, words: list[_Word]) -> list[_Word]:
         """Return words after their replacement."""
-        result: list[_Word] = []
+        replaced_words: list[_Word] = []
         index = 0
-        gap = False  # whether an empty replacement precedes: what follows is not joined to the word before that
+        gap = False  # an empty replacement precedes, so the next word is not joined to the word before it
         while index < len(words):
             word = words[index]
             count, new = self._at(words, index)
             for number, replaced in enumerate(new):
                 joined = replaced.joined if number else word.joined and not gap
-                result.append(_Word(replaced.text, replaced.kind, word.position, joined))
+                replaced_words.append(_Word(replaced.text, replaced.kind, word.position, joined))
             gap = not new and (gap or not word.joined)
             index += count
-        return result
+        return replaced_words
 
     def _at(self, words: list[_Word], index: int) -> tuple[int, Sequence[_Word]]:
         """Return how many words at an index are replaced, and by which words. The first operand that matches applies."""
@@ -499,7 +499,7 @@ class _Entry:
     def __init__(self, words: list[_Word]) -> None:
         self._words = words
         self._index = 0
-        self._made: Declaration
+        self._declaration: Declaration
 
     def declaration(self) -> Declaration | None:
         """Return the declaration. None: an entry that describes no data (level 88). Raises CopybookError."""
@@ -512,22 +512,22 @@ class _Entry:
         if not 1 <= level <= 49:
             what = {66: " (RENAMES)", 77: " (independent items)"}.get(level, "")
             raise CopybookError(word.position, f"level {word.text}{what} is not supported: levels are 01 to 49 and 88")
-        self._made = Declaration(level, None, word.position)
+        self._declaration = Declaration(level, None, word.position)
         if self._peek() == "FILLER":
             self._next()
         elif self._peek() not in _CLAUSES and self._index < len(self._words):
             name = self._next()
             if not re.fullmatch(r"(?=[0-9_-]*[A-Za-z])[A-Za-z0-9](?:[A-Za-z0-9_-]{0,60}[A-Za-z0-9])?", name.text):
                 raise CopybookError(name.position, f"{name.shown} is not a name or a clause")
-            self._made.name = name.text.upper()
-            self._made.position = name.position
+            self._declaration.name = name.text.upper()
+            self._declaration.position = name.position
         while self._index < len(self._words):
             clause = self._next()
             parser = _CLAUSES.get(clause.upper)
             if parser is None:
                 raise CopybookError(clause.position, f"the clause {clause.shown} is not supported")
             parser(self, clause)
-        return self._made
+        return self._declaration
 
     def _peek(self) -> str:
         return self._words[self._index].upper if self._index < len(self._words) else ""
@@ -547,14 +547,14 @@ class _Entry:
 
     def _once(self, clause: _Word, value: object) -> None:
         if value:
-            raise CopybookError(clause.position, f"{self._made.title} has two clauses {clause.text}")
+            raise CopybookError(clause.position, f"{self._declaration.title} has two clauses {clause.text}")
 
     def picture(self, clause: _Word) -> None:
-        self._once(clause, self._made.picture)
+        self._once(clause, self._declaration.picture)
         self._skip("IS")
         word = self._next()
         try:
-            self._made.picture = picture_of(word.text)
+            self._declaration.picture = picture_of(word.text)
         except PictureError as error:
             at = msgspec.structs.replace(word.position, column=word.position.column + error.index)
             raise CopybookError(at, str(error)) from error
@@ -563,27 +563,27 @@ class _Entry:
         if clause.upper == "USAGE":
             self._skip("IS")
             clause = self._next()
-        self._once(clause, self._made.usage)
+        self._once(clause, self._declaration.usage)
         usage = _USAGES.get(clause.upper)
         if usage is None:
             raise CopybookError(clause.position, f"USAGE {clause.shown} is not supported")
-        self._made.usage = usage
+        self._declaration.usage = usage
 
     def sign(self, clause: _Word) -> None:
         if clause.upper == "SIGN":
             self._skip("IS")
             clause = self._next()
-        self._once(clause, self._made.sign)
+        self._once(clause, self._declaration.sign)
         if clause.upper not in ("LEADING", "TRAILING"):
             raise CopybookError(clause.position, f"SIGN: expected LEADING or TRAILING, found {clause.shown}")
         separate = self._skip("SEPARATE")
         if separate:
             self._skip("CHARACTER")
-        self._made.sign = Sign(clause.upper == "LEADING", separate)
+        self._declaration.sign = Sign(clause.upper == "LEADING", separate)
 
     def occurs(self, clause: _Word) -> None:
-        self._once(clause, self._made.occurs)
-        if self._made.level == 1:
+        self._once(clause, self._declaration.occurs)
+        if self._declaration.level == 1:
             raise CopybookError(clause.position, "level 01 has no OCCURS")
         minimum = maximum = self._number(0)
         if self._skip("TO"):
@@ -609,7 +609,7 @@ class _Entry:
             minimum = 1  # OCCURS 5 DEPENDING ON: 1 to 5
         if not minimum <= maximum:
             raise CopybookError(clause.position, f"OCCURS {minimum} TO {maximum}: the second number is smaller")
-        self._made.occurs = Occurs(minimum, maximum, depending)
+        self._declaration.occurs = Occurs(minimum, maximum, depending)
 
     def _number(self, minimum: int) -> int:
         word = self._next()
@@ -629,23 +629,23 @@ class _Entry:
         return names[0]
 
     def redefines(self, clause: _Word) -> None:
-        self._once(clause, self._made.redefines)
-        self._made.redefines = self._next().upper
+        self._once(clause, self._declaration.redefines)
+        self._declaration.redefines = self._next().upper
 
     def synchronized(self, clause: _Word) -> None:
         self._skip("LEFT", "RIGHT")
-        self._made.is_synchronized = True
+        self._declaration.is_synchronized = True
 
     def justified(self, clause: _Word) -> None:
         self._skip("RIGHT")
-        self._made.is_justified = True
+        self._declaration.is_justified = True
 
     def blank(self, clause: _Word) -> None:
         self._skip("WHEN")
         word = self._next()
         if word.upper not in ("ZERO", "ZEROS", "ZEROES"):
             raise CopybookError(word.position, f"BLANK WHEN: expected ZERO, found {word.shown}")
-        self._made.blank_when_zero = True
+        self._declaration.blank_when_zero = True
 
     def value(self, clause: _Word) -> None:
         """Skip a VALUE clause: a record is not initialized by its description."""
@@ -691,5 +691,5 @@ def _tree(declarations: Sequence[Declaration | None], file: str) -> list[Declara
         return records
     if wrong := next((record for record in records if record.level == 1), None):
         raise CopybookError(wrong.position, "level 01 follows entries that belong to no record")
-    # A copybook that programs copy below a level 01 of their own.
+    # Programs copy this copybook below their own level 01.
     return [Declaration(1, Path(file).stem.upper(), records[0].position, children=records)]

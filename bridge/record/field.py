@@ -33,7 +33,7 @@ SHOWN: Final = 32
 _SAFE_DIGITS: Final = 15
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,60}(?:\.[0-9]{1,60})?(?:[eE][+-]?[0-9]{1,3})?")
 _MAX_DIGITS: Final = 60
-#: More digits than any number that fits has. Numbers with more are errors, not rounded.
+#: More digits than any valid number has. Numbers with more digits are errors, and are not rounded.
 _CONTEXT: Final = Context(prec=200, Emax=1000, Emin=-1000, traps=[InvalidOperation, Overflow, Inexact])
 
 
@@ -45,13 +45,13 @@ FieldWriter = Callable[[Any], bytes]
 class CodecOptions(msgspec.Struct, frozen=True):
     """How values are converted."""
 
-    #: decimals, and whole numbers of more than 15 digits, as strings
+    #: "string": decimals, and whole numbers of more than 15 digits, become strings
     numbers: Literal["number", "string"] = "number"
     #: whether text that is too long is cut
     truncate: bool = False
     #: None: a number with too many decimals is an error
     round: Rounding | None = None
-    #: TRUNC(BIN): binary numbers have all values of their bytes
+    #: TRUNC(BIN): binary numbers use the full range of their bytes
     binary: Literal["picture", "full"] = "picture"
     #: signs that are written to zoned numbers in ASCII
     ascii_signs: Literal["ebcdic", "ascii"] = "ebcdic"
@@ -93,7 +93,7 @@ def described(value: object) -> str:
 
 
 class FieldCodecs:
-    """Makes readers and writers of elementary items."""
+    """Creates readers and writers of elementary items."""
 
     def __init__(
         self,
@@ -110,11 +110,11 @@ class FieldCodecs:
         self._floating = floating or self._fraction
         self._zoned = ZonedFormat(ebcdic=self.characters.is_ebcdic, ascii_signs=options.ascii_signs == "ascii")
         self.blank = bytes([self._zoned.blank])
-        #: byte -> character, if the characters are bytes of a page of this bridge
+        #: byte -> character, if the character set is a single-byte code page of this bridge
         self.page = self.characters.characters
-        #: character -> byte, in such a page
+        #: character -> byte, in such a code page
         self.encoding_map = codecs.charmap_build(self.page) if self.page else None
-        #: the reader of text in such a page
+        #: the reader of text in such a code page
         self.read_page = self._page_reader() if self.page else None
 
     def _page_reader(self) -> FieldReader:
@@ -126,7 +126,7 @@ class FieldCodecs:
         return (self.blank if item.usage == "DISPLAY" else b"\0") * length
 
     def padding(self, item: RecordItem) -> str:
-        """Return the source of the method that pads text in such a page, or "" for another field."""
+        """Return the source of the method call that pads text in such a code page, or "" for other fields."""
         is_text = item.picture is not None and not item.picture.is_numeric and self.page
         return f".{'rjust' if item.is_justified else 'ljust'}({item.length})" if is_text else ""
 

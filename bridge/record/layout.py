@@ -56,7 +56,7 @@ class RecordItem(msgspec.Struct, eq=False):
     #: bytes from one occurrence to the next
     stride: int = 0
     occurs: Occurs | None = None
-    #: the item in whose group this one is. None: the record
+    #: the group that contains this item. None: the record
     parent: RecordItem | None = None
     #: subordinate items of a group. The items that share bytes are one Redefinition
     children: list[RecordItem | Redefinition] = []
@@ -66,7 +66,7 @@ class RecordItem(msgspec.Struct, eq=False):
     sign: Sign = Sign()
     is_justified: bool = False
     blank_when_zero: bool = False
-    #: name of the item whose bytes it shares
+    #: name of the item whose bytes this item shares
     redefines: str | None = None
 
     @property
@@ -201,7 +201,7 @@ def _json_name(title: str, names: Naming) -> str:
 
 
 class _Builder:
-    """Makes a layout of declarations."""
+    """Creates a layout from declarations."""
 
     def __init__(self, names: Naming) -> None:
         self._names = names

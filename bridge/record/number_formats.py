@@ -154,7 +154,7 @@ def packed_writer(digits: int, *, signed: bool, order: ByteOrder) -> Writer:
     width, plus, from_hexadecimal = digits // 2 * 2 + 1, "c" if signed else "f", bytes.fromhex
 
     def write(number: int) -> bytes:
-        # `%` would take half as long again.
+        # `%` would take 50 % longer.
         return from_hexadecimal(str(number).zfill(width) + plus if number >= 0 else str(-number).zfill(width) + "d")
 
     return write if order == "big" else lambda number: write(number)[::-1]

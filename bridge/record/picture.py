@@ -29,7 +29,7 @@ class PictureError(ValueError):
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """What a picture describes: a number, or text of a length."""
+    """The description in a picture: a number, or text of a length."""
 
     text: str
     #: character positions, without those of a separate sign

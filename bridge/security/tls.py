@@ -88,8 +88,8 @@ def files_of(config: ListenerTlsConfig) -> dict[str, Path]:
 def context_of(config: ListenerTlsConfig, protocols: Sequence[str] = ()) -> ssl.SSLContext:
     """Return the TLS context of a listener. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    spoken = [_VERSIONS[version] for version in config.spoken]
-    context.minimum_version, context.maximum_version = min(spoken), max(spoken)
+    accepted = [_VERSIONS[version] for version in config.accepted_versions]
+    context.minimum_version, context.maximum_version = min(accepted), max(accepted)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     if config.ciphers not in ANY_CIPHER:
         try:

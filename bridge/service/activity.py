@@ -30,9 +30,9 @@ from bridge.telemetry.session import Session
 #: Minimum length of a measurement window in seconds.
 WINDOW = 1.0
 #: Maximum number of clients counted individually in one window.
-MOST_CLIENTS = 50_000
+MAX_CLIENTS = 50_000
 #: Seconds after the last request until counting stops.
-SILENCE = 30.0
+IDLE_TIMEOUT = 30.0
 
 
 class _Client:
@@ -45,14 +45,14 @@ class _Client:
 
 
 class Activity:
-    """Counts publications and deliveries by client, from a request until requests cease for a while.
+    """Counts publications and deliveries per client, until IDLE_TIMEOUT seconds after the last request.
 
     All methods are called on the event loop.
     """
 
     def __init__(self, service: TelemetryService) -> None:
         self._service = service
-        #: stops counting; None: nothing is counted
+        #: the timer that stops counting, or None if nothing is counted
         self._end: asyncio.TimerHandle | None = None
         self._reset()
 
@@ -74,7 +74,7 @@ class Activity:
         else:
             self._reset()
             self._service.events.attach(self)
-        self._end = asyncio.get_running_loop().call_later(SILENCE, self.end)
+        self._end = asyncio.get_running_loop().call_later(IDLE_TIMEOUT, self.end)
         return self
 
     def end(self) -> None:
@@ -157,18 +157,18 @@ class Activity:
 
     def _client(self, session: Session) -> _Client | None:
         counters = self._now.get(session.client_id)
-        if counters is None and len(self._now) < MOST_CLIENTS:
+        if counters is None and len(self._now) < MAX_CLIENTS:
             counters = self._now[session.client_id] = _Client(session.channel)
         return counters
 
 
-#: Seconds between samples, and number of samples kept: of the last 10 minutes, and of the last 24 hours.
+#: Seconds between samples, and number of samples kept, for the last 10 minutes and for the last 24 hours.
 INTERVAL: Final = 1.0
 FINE: Final = 600
 COARSE_INTERVAL: Final = 60.0
 COARSE: Final = 1_440
 #: Maximum number of points in an answer. Neighbouring samples are combined into one point.
-MOST_POINTS: Final = 240
+MAX_POINTS: Final = 240
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -232,12 +232,12 @@ class HistoryRecorder:
         )
 
     def history(self, seconds: float, now: float) -> History:
-        """Return the samples of the last seconds."""
+        """Return the samples of the last `seconds` seconds, combined into at most MAX_POINTS points."""
         ring = self._fine if seconds <= FINE * INTERVAL else self._coarse
         samples = [sample for sample in ring if sample.time >= now - seconds]
         if ring is self._coarse and self._fine:
             samples += [sample for sample in (self._fine[-1],) if not samples or sample.time > samples[-1].time]
-        step = max(-(-len(samples) // MOST_POINTS), 1)
+        step = max(-(-len(samples) // MAX_POINTS), 1)
         # Groups end at the newest sample.
         chosen = samples[::-1][::step][::-1]
         return History(

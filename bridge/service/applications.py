@@ -44,7 +44,7 @@ from bridge.transport.stream import MakesOwner, Rate, StreamConnection
 
 #: The name of the channel of applications in the log, the audit log and metrics, and for channel authentication records.
 APPLICATIONS: Final = "HTTP.APPLICATIONS"
-#: The Response Topic of an application begins with this and its name.
+#: Prefix of the Response Topic of an application, followed by the application's name.
 REPLIES: Final = "replies/"
 #: Bytes of a PUBLISH in addition to its payload. The head of an HTTP request is shorter.
 _PROPERTIES_SIZE: Final = 131_072
@@ -93,7 +93,7 @@ class MemoryTransport(asyncio.Transport):
         self._closing = False
 
     def begin(self, protocol: StreamConnection) -> None:
-        """Begin the connection."""
+        """Attach the protocol, and start the connection."""
         self._protocol = protocol
         protocol.connection_made(self)
 
@@ -102,9 +102,9 @@ class MemoryTransport(asyncio.Transport):
         """The number of packets of the application that the bridge has not read yet."""
         return len(self._pending)
 
-    def send(self, data: bytes) -> None:
-        """Send bytes to the bridge, which reads them when it is ready."""
-        self._pending.append(data)
+    def send(self, packets: bytes) -> None:
+        """Send encoded packets to the bridge, which reads them when it is ready."""
+        self._pending.append(packets)
         if not self._paused:
             self._loop.call_soon(self._deliver)
 
@@ -174,7 +174,7 @@ class _Listener:
 class _ApplicationChannel(ChannelConfig):
     """The rules of an application, in the form of a channel."""
 
-    # Its token has authenticated it. So no other client can take over its session.
+    # The token authenticates the application, so no other client can take over its session.
     AUTHENTICATED = True
 
 
@@ -205,7 +205,7 @@ class _Session:
         reply_topics: set[str],
     ) -> None:
         """`reply_topics` contains the `reply_topic` of each call in progress of all applications."""
-        #: A name of an MQ object, so that MQ applications find the topic in ReplyToQ.
+        #: A valid name of an MQ object, so that MQ applications find the topic in ReplyToQ.
         self._replies = f"{REPLIES}{name.replace('-', '_')}/{secrets.token_hex(6)}"
         listener = _Listener(_channel_of(config, self._replies), make_owner, pending_bytes)
         self._loop = listener.loop
@@ -213,13 +213,13 @@ class _Session:
         #: the last packet identifier
         self._number = 0
         self._connack: asyncio.Future[Connack] = self._loop.create_future()
-        #: Publications that the queue manager may still accept. Requests that have ended count: their messages take memory
-        #: until then, above all if the queue manager does not answer.
+        #: The remaining number of publications in progress. A publication counts until its acknowledgement, even if its
+        #: request has timed out, because its message takes memory until then.
         self._room = asyncio.Semaphore(config.requests)
         self._most_publications = config.requests
-        #: acknowledgements that are awaited, by packet identifier
+        #: expected acknowledgements, by packet identifier
         self._awaited: dict[int, asyncio.Future[Any]] = {}
-        #: calls that wait, by Correlation Data and by their own `reply_topic`
+        #: waiting calls by Correlation Data, and Correlation Data by the `reply_topic` of the call
         self._calls: dict[bytes, asyncio.Future[Publish]] = {}
         self._topics: dict[str, bytes] = {}
         self._reply_topics = reply_topics
@@ -259,7 +259,7 @@ class _Session:
         correlation = secrets.token_hex(12).encode()  # fits CorrelId
         reply: asyncio.Future[Publish] = self._loop.create_future()
         topic = call.reply_topic
-        # Of any application: each of them would get the reply to the other's request.
+        # Also a call of another application: each call would receive the reply to the other's request.
         if topic in self._reply_topics:
             raise ApplicationFailed(ApplicationFailure.BUSY, f"another call waits for a reply to {topic!r}")
         if topic:
@@ -270,7 +270,7 @@ class _Session:
             async with asyncio.timeout(seconds):
                 await (self._subscribe(topic) if topic else self._subscribe_to_replies())
                 if topic:
-                    # Only now: a message that precedes the request is not its reply.
+                    # Not earlier: a message that precedes the request is not its reply.
                     self._topics[topic] = correlation
                 if not await self.publish(call, call.properties(topic or self._replies, correlation)):
                     raise ApplicationFailed(ApplicationFailure.NO_SUBSCRIBER, f"{call.topic[:200]!r} has no subscriber")
@@ -296,7 +296,7 @@ class _Session:
     async def _subscribe_to_replies(self) -> None:
         if self._subscribing is None or (self._subscribing.done() and self._subscribing.exception() is not None):
             self._subscribing = self._loop.create_task(self._subscribe(self._replies))
-            # The calls that wait for it may have ended.
+            # Retrieve the exception, because the waiting calls may have ended.
             self._subscribing.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.shield(self._subscribing)
 
@@ -347,15 +347,15 @@ class _Session:
         return ApplicationFailed(ApplicationFailure.UNAVAILABLE, f"the connection of the application was closed: {why}")
 
     def _send(self, packet: Packet) -> None:
-        """Send a packet. Raises ApplicationFailed if a value does not fit it."""
+        """Send a packet. Raises ApplicationFailed if a value is too long."""
         try:
-            data = encode(packet, protocol_level=LEVEL_MQTT_5)
+            encoded = encode(packet, protocol_level=LEVEL_MQTT_5)
         except MalformedPacket as error:
             raise ApplicationFailed(ApplicationFailure.INVALID, str(error)) from error
-        self._transport.send(data)
+        self._transport.send(encoded)
 
-    def _receive(self, data: bytes) -> None:
-        for packet in self._decoder.feed(data):
+    def _receive(self, encoded: bytes) -> None:
+        for packet in self._decoder.feed(encoded):
             if isinstance(packet, Publish):
                 self._take(packet)
             elif isinstance(packet, Pubrec):
@@ -375,16 +375,16 @@ class _Session:
                 self._resolve(self._connack, packet)
 
     def _take(self, publication: Publish) -> None:
-        """Give a publication to the call that it is the reply to. Late replies are discarded."""
+        """Pass a reply to the call that waits for it. Late replies are discarded."""
         properties = publication.properties
         correlation = None if properties is None else properties.correlation_data
         call = self._calls.get(correlation or self._topics.get(publication.topic, b""))
         self._resolve(call, publication)
 
     @staticmethod
-    def _resolve(future: asyncio.Future[Any] | None, value: object) -> None:
+    def _resolve(future: asyncio.Future[Any] | None, packet: object) -> None:
         if future is not None and not future.done():
-            future.set_result(value)
+            future.set_result(packet)
 
     def _lost(self) -> None:
         self.closed = True
@@ -398,7 +398,7 @@ class _Session:
 
 
 class Application:
-    """An application of the configuration, with its connection while it has one."""
+    """An application of the configuration, and its connection if it is connected."""
 
     def __init__(self, name: str, config: ApplicationConfig, connect: Callable[[], _Session]) -> None:
         self.name = name
@@ -415,8 +415,8 @@ class Application:
 
     @contextlib.contextmanager
     def request(self, note: Callable[[str, str], None]) -> Iterator[None]:
-        """Count a request. Raises ApplicationFailed if it exceeds a limit, and calls `note` with the limit and the name."""
-        outcome = _DISCONNECTED  # which cancels the request
+        """Count a request. If it exceeds a limit, call `note` with the limit and the name, and raise ApplicationFailed."""
+        outcome = _DISCONNECTED  # disconnecting cancels the request
         self.in_progress += 1
         try:
             self._check_limits(note)

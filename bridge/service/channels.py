@@ -28,7 +28,7 @@ RESERVE = 256
 def room_for(clients: int) -> int:
     """Raise the limit of open files for a number of clients, as far as allowed. Return the number of clients it permits.
 
-    uvloop silently closes connections for which there is no descriptor, so the channels must know the limit.
+    uvloop silently closes connections if no file descriptor is left, so the channels must know the limit.
     """
     needed = clients + RESERVE
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -134,7 +134,7 @@ class Channels:
         async with self._changing:
             config = self._config(name)
             if name in self._channels:
-                raise ChannelError(f"channel {name} is running already")
+                raise ChannelError(f"channel {name} is already running")
             return await self._listen(config)
 
     async def stop(self, name: str) -> str:
@@ -144,7 +144,7 @@ class Channels:
             self.problems.pop(name, None)
             channel = self._channels.pop(name, None)
             if channel is None:
-                raise ChannelError(f"channel {name} is stopped already")
+                raise ChannelError(f"channel {name} is already stopped")
             clients = len(channel.connections)
             await _end(channel)
             return f"channel {name} stopped; {counted(clients, 'client')} disconnected"
@@ -223,7 +223,7 @@ class Channels:
 
     async def _listen(self, config: ChannelConfig) -> str:
         if self._ended:
-            raise ChannelError(f"channel {config.name} does not listen any more: the bridge stops")
+            raise ChannelError(f"channel {config.name} cannot listen: the bridge stops")
         channel = Channel(config, self._make_owner, pending_bytes=self._limits.pending_bytes, room=self._room)
         try:
             where = await channel.listen()
@@ -255,7 +255,7 @@ class Channels:
         return self._configs[name]
 
     def _follow(self) -> None:
-        """Take over the channels of the register, and raise the limit of open files as far as possible."""
+        """Take the channels from the register, and raise the limit of open files as far as possible."""
         self._configs = {config.name: config for config in self._register.channels}
         self._of_file = frozenset(channel.name for channel in self._register.of_file)
         clients = sum(config.max_clients for config in self._configs.values())

@@ -118,7 +118,7 @@ class Client:
         dropped = session.outbox.take_dropped()
         if dropped:
             log.warning(
-                "MQB2003W channel %s: client %s read too slowly: %d publications with QoS 0 for it were dropped",
+                "MQB2003W channel %s: client %s read too slowly: dropped %d publications with QoS 0",
                 self.channel.name,
                 self.peer,
                 dropped,
@@ -184,7 +184,7 @@ class Units:
             try:
                 ended(completion)
             except Exception:
-                # Don't affect other clients.
+                # An error of one client must not affect others.
                 log.exception("MQB2303E the completion of a unit of work failed")
 
 

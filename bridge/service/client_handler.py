@@ -113,7 +113,7 @@ class ClientHandler:
                 return
 
     def _note_packet(self, client: Client) -> None:
-        """Count a packet that is too large. Before CONNECT, nobody knows its client."""
+        """Count a packet that is too large. Before CONNECT, the client is unknown."""
         limit, who = "max_packet_size", client.peer.client_id
         if client.session is None:
             limit, who = "max_connect_size", client.transport.address or "a Unix socket"
@@ -157,7 +157,7 @@ class ClientHandler:
         expiry_interval = packet.properties.session_expiry_interval if packet.properties is not None else None
         if expiry_interval is not None and client.session is not None:
             if expiry_interval and not client.session.expiry_interval:
-                why = "MQTT 5 section 3.14.2.2.2: a session that CONNECT had end with its connection is to outlive it"
+                why = "MQTT 5 section 3.14.2.2.2: Session Expiry Interval was 0 in CONNECT, but is not 0 in DISCONNECT"
                 client.close(why, ReasonCode.PROTOCOL_ERROR)
                 return
             client.session.expiry_interval = granted_expiry(expiry_interval, client.channel)
@@ -168,7 +168,7 @@ class ClientHandler:
     # Messages --------------------------------------------------------------------------------------------------------
 
     def _commit(self, session: Session, effects: ReceiveEffects) -> None:
-        """Send what the window allows, commit the effects of packets, and answer the client after the commit."""
+        """Send as many messages as the window allows, commit the effects of packets, and answer after the commit."""
         service, client = self._service, self._client
         if session.outbox.backlog.messages or session.shares:
             finished = service.delivery.send_waiting(session, client)
@@ -305,7 +305,7 @@ class ClientHandler:
             self._close(session, f"{what}; it is not acknowledged", reason_code_of(reason, PacketType.DISCONNECT))
 
     def _close(self, session: Session, why: str, reason_code: ReasonCode) -> None:
-        """Close the packets' connection, and the one over which the client has sent them again."""
+        """Close the connection of the packets, and the connection to which the client has moved since."""
         self._client.close(why, reason_code)
         present = self._service.delivery.attached(session)
         if present is not None:

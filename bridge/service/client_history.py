@@ -1,7 +1,7 @@
 """The history of clients on disk: a bounded number of events for each client and in total, in an SQLite file.
 
 The audit log and the archive contain every event of every client, in the order of time. The history answers one question
-quickly, also after the client has left: what happened to this client? One thread writes the events once a second. If it
+quickly, even after the client has left: what happened to this client? One thread writes the events once a second. If it
 cannot keep up, or the disk is full, events are lost and counted. Messages are never delayed.
 """
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 #: Seconds between writes, and maximum number of events that wait for the next one.
 INTERVAL: Final = 1.0
 MAX_WAITING: Final = 10_000
-#: Maximum number of rejections that wait: anyone can cause them, under any name.
+#: Maximum number of rejections that wait. Anyone can cause rejections, under any client identifier.
 MAX_REJECTIONS: Final = 200
 #: Seconds for which further events of a repeated kind are counted instead of written, and maximum number of such counts.
 PERIOD: Final = 60.0
@@ -100,7 +100,7 @@ class ClientEventHistory:
         self.loss = HistoryLoss()
         try:
             self._database = _opened(file)
-        except HistoryDiskFull as error:  # clients are more important
+        except HistoryDiskFull as error:  # a full disk must not prevent the start
             self._database = _opened(None)
             self._is_unusable = True
             self._fail(0, str(error))
@@ -160,7 +160,7 @@ class ClientEventHistory:
         self._retained_at = 0.0
 
     async def stop(self) -> None:
-        """Write the events that wait, and close the file."""
+        """Write the waiting events, and close the file."""
         for count in self._counts.values():
             count.due = 0.0
         self._flush(now=True)
@@ -171,9 +171,9 @@ class ClientEventHistory:
         self._thread.shutdown(wait=False)
 
     def _flush(self, *, now: bool = False) -> None:
-        """Start writing the events that wait. If it is still writing the previous ones, they wait longer.
+        """Start writing the waiting events, unless the thread is still writing the previous ones.
 
-        `now`: they wait in the queue of the thread.
+        `now`: add them to the queue of the thread even then.
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -256,7 +256,7 @@ class ClientEventHistory:
     def _insert(self, table: str, rows: list[Row], total: int) -> None:
         values = "(client, time, kind, text) VALUES (?, ?, ?, ?)"
         self._rows[table] += self._database.executemany(f"INSERT INTO {table} {values}", rows).rowcount if rows else 0
-        # For most clients, the subquery ends early, without a row.
+        # For most clients, the subquery returns no row, so nothing is deleted.
         excess = f"SELECT number FROM {table} WHERE client = :client ORDER BY number DESC LIMIT 1 OFFSET :most"
         most = self._config.events_per_client
         clients = {row[0] for row in rows}
@@ -339,7 +339,7 @@ def _remove_wal(file: Path) -> None:
 
 
 def _identity_of(file: Path | None) -> tuple[int, int] | None:
-    """Return what distinguishes a file from others that have its name later, or None if there is no file."""
+    """Return the device and inode of a file, which differ if it is replaced, or None if there is no file."""
     try:
         status = None if file is None else file.stat()
     except OSError:
@@ -355,7 +355,7 @@ def _connected(file: Path | None) -> sqlite3.Connection:
             raise _unavailable(file, error) from error
     database: Any = sqlite3.connect(file or ":memory:", check_same_thread=False, timeout=1.0)
     try:
-        # Without fsync for each write: a power failure may lose the last seconds, and does not damage the file.
+        # No fsync per write: a power failure may lose the last seconds, but does not damage the file.
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
         database.execute("PRAGMA journal_size_limit = 4000000")

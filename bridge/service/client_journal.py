@@ -1,8 +1,9 @@
-"""The journal of clients: their history, the traces that administrators ask for, and the trace in the log.
+"""The journal of clients: their history, the traces that administrators request, and the trace in the log.
 
-The history has the events of all clients (`bridge.service.client_history`). A trace also has the messages of one client.
-Administrators read it while it is recorded. The log has a trace of all clients at the level `debug`, otherwise of those of
-`log.trace_clients`. Clients that repeatedly reconnect with a publication that the queue manager rejects are reported once.
+The history contains the events of all clients (`bridge.service.client_history`). A trace also contains the messages of one
+client. Administrators read it while it is recorded. The log contains a trace of the clients in `log.trace_clients`, or of all
+clients at the level `debug`. Clients that repeatedly reconnect with a publication that the queue manager rejects are reported
+once.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ log = logging.getLogger(__name__)
 MAX_TRACED: Final = 8
 MAX_ENTRIES: Final = 1_000
 #: Seconds after the last request until a client is no longer traced.
-SILENCE: Final = 15.0
+IDLE_TIMEOUT: Final = 15.0
 #: Bytes of a payload that are kept.
 PAYLOAD: Final = 1_000
 #: Events of clients, and events with their messages.
@@ -70,7 +71,7 @@ _MESSAGES: Final = (Published, Acknowledged, Finished)
 #: Maximum number of topic filters of one request that are kept as events.
 _MAX_FILTERS: Final = 5
 _TAKEN_OVER: Final = ReasonCode.SESSION_TAKEN_OVER.name.lower()
-#: The ends of connections that the bridge did not cause.
+#: Why a connection ended, if the bridge did not end it.
 _ENDS: Final = {
     BY_CLIENT: "disconnected by the client",
     CONNECTION_LOST: "lost, without DISCONNECT",
@@ -111,7 +112,7 @@ class _Trace:
 
 
 class ClientJournal:
-    """Subscribes to the events of a service that somebody needs. All methods are called on its event loop."""
+    """Subscribes to the events of a service that its history and traces need. All methods are called on its event loop."""
 
     def __init__(self, events: EventBus) -> None:
         self._events = events
@@ -221,12 +222,12 @@ class ClientJournal:
         trace = self._traces.get(client_id)
         if trace is None:
             if len(self._traces) >= MAX_TRACED:
-                raise Refused(f"{MAX_TRACED} clients are traced, and that is the limit")
+                raise Refused(f"at most {MAX_TRACED} clients can be traced at a time")
             trace = self._traces[client_id] = _Trace()
             self._subscribe()
         trace.asked_at = time.monotonic()
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(SILENCE, self._review)
+            self._timer = asyncio.get_running_loop().call_later(IDLE_TIMEOUT, self._review)
         entries = [entry for entry in trace.entries if entry.number > after]
         if not payloads:
             entries = [msgspec.structs.replace(entry, payload=None) for entry in entries]
@@ -237,12 +238,12 @@ class ClientJournal:
         self._timer = None
         self._forget_silent()
         if self._traces:
-            self._timer = asyncio.get_running_loop().call_later(SILENCE, self._review)
+            self._timer = asyncio.get_running_loop().call_later(IDLE_TIMEOUT, self._review)
 
     def _forget_silent(self) -> None:
         now = time.monotonic()
         for client_id, trace in list(self._traces.items()):
-            if now - trace.asked_at > SILENCE:
+            if now - trace.asked_at > IDLE_TIMEOUT:
                 del self._traces[client_id]
         if not self._traces:
             self._subscribe()
@@ -299,10 +300,10 @@ def _topic(transmission: Transmission) -> str:
 
 # Clients that are locked out ------------------------------------------------------------------------------------------
 
-#: Maximum number of remembered clients. The one rejected longest ago is forgotten first.
-REMEMBERED = 1_000
+#: Maximum number of remembered clients. The client with the oldest rejection is forgotten first.
+MAX_REMEMBERED = 1_000
 #: Number of rejections for the same topic and reason after which the client is logged.
-AGAIN = 3
+REJECTIONS_UNTIL_LOGGED = 3
 #: Reasons not caused by the publication: lack of memory and disk space have their own log messages.
 SHORTAGES = frozenset((cmqc.MQRC_STORAGE_NOT_AVAILABLE, cmqc.MQRC_RESOURCE_PROBLEM))
 
@@ -326,9 +327,9 @@ class LockedOut:
         before = self._refused.pop(client_id, None)
         times = before[2] + 1 if before is not None and before[:2] == (topic, reason) else 1
         self._refused[client_id] = (topic, reason, times)
-        if len(self._refused) > REMEMBERED:
+        if len(self._refused) > MAX_REMEMBERED:
             self._refused.popitem(last=False)
-        if times == AGAIN:
+        if times == REJECTIONS_UNTIL_LOGGED:
             log.error(
                 "MQB2102E client %r is locked out: it repeats a publication to %r, which is rejected each time: %s (%d); "
                 "fix the cause, or send such publications to the dead-letter queue (refused_to_dead_letters of its channel)",

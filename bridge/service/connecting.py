@@ -64,7 +64,7 @@ PROTOCOLS = {"MQTTV3": ("MQIsdp", 3), "MQTTV311": ("MQTT", 4), "MQTTV5": ("MQTT"
 CLIENT_ID_LENGTH_3_1 = 23
 NO_CERTIFICATE = Certificate()
 #: The authentication of a channel that requires none.
-BELIEVED = ChannelAuthentication()
+NO_AUTHENTICATION = ChannelAuthentication()
 
 
 _AUTH_TOO_LONG = "AUTH is longer than the client's Maximum Packet Size (MQTT-3.1.2-24)"
@@ -129,7 +129,7 @@ class Handshake:
         self._service = service
         self._client = client
         self._packet = packet
-        self._authentication = service.authentication.get(client.channel.name, BELIEVED)
+        self._authentication = service.authentication.get(client.channel.name, NO_AUTHENTICATION)
         #: Authentication Data for CONNACK
         self._data: bytes | None = None
 
@@ -173,7 +173,7 @@ class Handshake:
         address, user = client.transport.address, packet.user_name or ""
         attempt = service.failed_connects.begin(address, user, config.failed_connects, config.connect_timeout)
         if attempt is None:
-            why = "too many of its address wait to be judged, for others have failed before (failed_connects)"
+            why = "authentication of too many clients of its address is delayed after failed attempts (failed_connects)"
             raise Rejected(ConnackCode.SERVER_UNAVAILABLE, why, ReasonCode.CONNECTION_RATE_EXCEEDED)
         try:
             if attempt.delay:
@@ -227,7 +227,7 @@ class Handshake:
                 raise
             except Rejected as error:
                 service.events.publish(CredentialsRejected(client.channel.name))
-                why = f"it did not authenticate itself: {error}"
+                why = f"authentication failed: {error}"
                 raise Rejected(error.code, why, error.reason_code) from None
             self._data = login.data
         seconds = client.channel.connect_timeout
@@ -243,7 +243,7 @@ class Handshake:
             why = f"authentication took longer than {seconds:g} s (connect_timeout)"
         except Exception:
             log.exception("MQB1203E channel %s: client %s: authenticator failed", client.channel.name, client.peer)
-            why = "an authenticator fails"
+            why = "an authenticator failed"
         else:
             self._still_waiting()
             return authenticated
@@ -342,7 +342,10 @@ class Handshake:
             raise Gone
 
     async def _record(self, session: Session, *, present: bool) -> None:
-        """Commit the session of the client, and the packet identifiers of its first waiting messages. Raises Failure."""
+        """Commit the session of the client, and the packet identifiers of its first waiting messages.
+
+        Raises AuthorizationFailure.
+        """
         if session.durable:
             # Before CONNACK, record that the session exists, and that messages may be sent from now on.
             if present:
@@ -396,9 +399,9 @@ class Handshake:
             service.endings.review(session)
 
     async def _purged(self, client_id: str) -> bool:
-        """Wait until the messages of an ended session are removed and return False if there are none.
+        """Wait until the messages of an ended session are removed. Return False if none are being removed.
 
-        Otherwise they would be taken for messages of the new session.
+        Without waiting, they would be mistaken for messages of the new session.
         """
         purging = self._service.purging(client_id)
         if purging is None:
@@ -420,18 +423,18 @@ async def delay(client: Client, attempt: Attempt) -> None:
     try:
         await asyncio.sleep(attempt.delay)
     except asyncio.CancelledError:
-        # The client left before its credentials were checked: a fleet that gives up must not lock itself out.
+        # The client left before its credentials were checked: clients that give up must not lock out their address.
         attempt.end(True)
         raise
 
 
-async def authenticate(client: Client, exchange: Exchange, data: bytes | None) -> Authenticated:
+async def authenticate(client: Client, exchange: Exchange, authentication_data: bytes | None) -> Authenticated:
     """Exchange AUTH packets with a client until authentication succeeds. Raises Rejected and Gone."""
     seconds = client.channel.connect_timeout
     while True:
         try:
             async with asyncio.timeout(seconds):
-                result = await exchange.respond(data)
+                step = await exchange.respond(authentication_data)
         except AuthenticationFailed as error:
             raise Rejected(ConnackCode.NOT_AUTHORIZED, str(error), ReasonCode.NOT_AUTHORIZED) from error
         except TimeoutError as error:
@@ -441,19 +444,19 @@ async def authenticate(client: Client, exchange: Exchange, data: bytes | None) -
             log.exception(
                 "MQB1202E channel %s: client %s: authentication method failed", client.channel.name, client.peer
             )
-            why = "its authentication method fails"
+            why = "its authentication method failed"
             raise Rejected(ConnackCode.NOT_AUTHORIZED, why, ReasonCode.UNSPECIFIED_ERROR) from error
         if client.protocol.state >= ConnectionState.DISCONNECTING:
             raise Gone
-        if isinstance(result, Authenticated):
-            return result
-        if not client.protocol.challenge(result.data):
+        if isinstance(step, Authenticated):
+            return step
+        if not client.protocol.challenge(step.data):
             client.close(_AUTH_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
             raise AuthTooLong
         client.response = asyncio.get_running_loop().create_future()
         client.transport.flush()
         client.transport.take_turn()
-        data = await client.response
+        authentication_data = await client.response
 
 
 async def authenticate_again(service: TelemetryService, client: Client, packet: Auth) -> None:
@@ -469,14 +472,14 @@ async def authenticate_again(service: TelemetryService, client: Client, packet: 
         assert client.connect is not None and method is not None and packet.properties is not None
         before = session.identity
         connect = msgspec.structs.replace(client.connect, client_id=session.client_id)
-        channel = service.authentication.get(client.channel.name, BELIEVED)
+        channel = service.authentication.get(client.channel.name, NO_AUTHENTICATION)
         presented = presented_by(client, connect)
-        result = await authenticate(
+        exchanged = await authenticate(
             client, channel.methods[method].begin(presented), packet.properties.authentication_data
         )
         try:
             async with asyncio.timeout(client.channel.connect_timeout):
-                login = await channel.authenticate(presented, result)
+                login = await channel.authenticate(presented, exchanged)
             identity, name = admitted_identity(service, client, connect, login)
         except (AuthenticationFailed, AuthenticatorUnavailable, TimeoutError) as error:
             why = str(error) or "it took longer than connect_timeout"
@@ -488,26 +491,26 @@ async def authenticate_again(service: TelemetryService, client: Client, packet: 
                 client.peer,
             )
             raise Rejected(
-                ConnackCode.NOT_AUTHORIZED, "an authenticator fails", ReasonCode.UNSPECIFIED_ERROR
+                ConnackCode.NOT_AUTHORIZED, "an authenticator failed", ReasonCode.UNSPECIFIED_ERROR
             ) from error
         if (identity.user, name) != (before.user, client.user_name):
             raise Rejected(ConnackCode.NOT_AUTHORIZED, f"as another user, {name!r}", ReasonCode.NOT_AUTHORIZED)
         if client.protocol.state is ConnectionState.CONNECTED:
             client.expires = math.inf if login.expires is None else login.expires
-            if not client.protocol.authenticated(result.data):
+            if not client.protocol.authenticated(exchanged.data):
                 client.close(_AUTH_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
             client.transport.flush()
     except Rejected as error:
         service.events.publish(CredentialsRejected(client.channel.name))
         if client.protocol.state is ConnectionState.CONNECTED:
-            client.close(f"it did not authenticate itself again: {error}", error.reason_code)
+            client.close(f"re-authentication failed: {error}", error.reason_code)
     except Gone:
         pass
     finally:
         client.sequence = None
 
 
-# What a CONNECT presents and asks for -----------------------------------------------------------------------------------
+# The contents of a CONNECT ----------------------------------------------------------------------------------------------
 
 
 def presented_by(client: Client, packet: Connect, attempt: Attempt | None = None) -> Presented:
@@ -537,15 +540,13 @@ def refusal_of(
     contains an MQTT 5 reason code if that is more specific than the CONNACK code.
     """
     # The little-endian dialect predates MQTT 5.
-    spoken = {PROTOCOLS[word] for word in config.protocols if word != "MQTTV5" or config.byte_order == "big"}
-    if (packet.protocol_name, packet.protocol_level) not in spoken:
+    accepted = {PROTOCOLS[word] for word in config.protocols if word != "MQTTV5" or config.byte_order == "big"}
+    if (packet.protocol_name, packet.protocol_level) not in accepted:
         why = f"protocol {packet.protocol_name[:20]!r} level {packet.protocol_level}"
         return Rejected(ConnackCode.UNACCEPTABLE_PROTOCOL_VERSION, why)
     method = packet.properties.authentication_method if packet.properties is not None else None
     if method is not None and method not in methods:
-        why = (
-            f"authentication method {method[:40]!r} is none of this channel's (authentication, authentication_methods)"
-        )
+        why = f"authentication method {method[:40]!r} is not configured (authentication, authentication_methods)"
         return Rejected(ConnackCode.NOT_AUTHORIZED, why, ReasonCode.BAD_AUTHENTICATION_METHOD)
     fault = _identifier_error(packet, queue_manager_name, names)
     return None if fault is None else Rejected(ConnackCode.IDENTIFIER_REJECTED, fault)
@@ -555,16 +556,16 @@ def _identifier_error(packet: Connect, queue_manager_name: str, names: ClientNam
     client_id = packet.client_id
     if not client_id:
         if packet.protocol_level == 3:
-            return "MQTT 3.1 asks for a client identifier of 1 to 23 characters"
+            return "MQTT 3.1 requires a client identifier of 1 to 23 characters"
         if packet.protocol_level == LEVEL_MQTT_5 or packet.clean_session:
             return None
-        return "an empty client identifier needs a clean session"
+        return "an empty client identifier requires a clean session"
     if packet.protocol_level == 3 and len(client_id) > CLIENT_ID_LENGTH_3_1:
         return f"a client identifier of MQTT 3.1 has at most 23 characters, not {len(client_id)}"
     if (error := names.error(client_id)) is not None:
         return error
     if is_shared(client_id) or is_remote_queue_manager(client_id):
-        return "a client identifier of this form is kept for shared subscriptions"
+        return "client identifiers of this form are reserved for shared subscriptions"
     if names.name_of(client_id) == queue_manager_name:
         return "the client identifier is the name of the queue manager itself"
     return None
@@ -652,7 +653,7 @@ def connack_properties(
 
 
 def _topics(client: Client, identity: ClientIdentity) -> TopicAccess | None:
-    """Return the topic rules of a client's channel, or None if there are none."""
+    """Return the topic rules of a client's channel, or None if it has none."""
     config = client.channel
     if config.publish_topics is None and config.subscribe_topics is None:
         return None
@@ -667,11 +668,11 @@ def belongs_to_another(service: TelemetryService, client: Client, session: Sessi
     owner = session.principal
     if owner is None or owner == client.principal:
         return False
-    former = service.authentication.get(session.channel, BELIEVED)
+    former = service.authentication.get(session.channel, NO_AUTHENTICATION)
     if not owner.authenticated and former.asks:
         # The channel had no authentication when the session was last used. Its clients must not be locked out.
         return False
-    present = service.authentication.get(client.channel.name, BELIEVED)
+    present = service.authentication.get(client.channel.name, NO_AUTHENTICATION)
     return not (former.shared_client_ids and present.shared_client_ids)
 
 

@@ -37,10 +37,10 @@ log = logging.getLogger(__name__)
 
 #: Approximate number of messages sent per turn of the event loop.
 SENT_AT_ONCE = 500
-#: Publishers wait while the transmission queue is fuller than this part of MAXDEPTH, and at least this part of MAXDEPTH is
-#: messages that the bridge has not browsed, or not moved to the dead-letter queue yet.
+#: Two fractions of MAXDEPTH. Publishers wait while the depth of the transmission queue exceeds the first one, and the
+#: messages that the bridge has not yet browsed, or not yet moved to the dead-letter queue, exceed the second one.
 NEARLY_FULL, LAG_SHARE = 0.85, 0.02
-#: Seconds between looks whether that is still so.
+#: Seconds between checks of this condition.
 BEHIND_INTERVAL = 0.1
 
 
@@ -84,9 +84,9 @@ class DeliveryService:
         self.backlog_limits.reserve_dead_letter = self.reserve_dead_letter
         #: called with the owner whose subscriptions have to end: a client identifier, or the name of a share
         self.on_excess: Callable[[str], None] = lambda _owner: None
-        #: called if a session that ends has received messages
+        #: called with an ending session that has received messages
         self.on_received: Callable[[Session], None] = lambda _session: None
-        #: called with a share that has no waiting messages any longer
+        #: called with a share that no longer has waiting messages
         self.on_given_out: Callable[[Share], None] = lambda _share: None
         #: number of messages beyond the limits that are on their way to the dead-letter queue
         self._moving = 0
@@ -278,11 +278,11 @@ class DeliveryService:
                 if session.unsaved:
                     recording.append((session, session.take_records(records)))
             except Exception:
-                # Don't affect other clients. The messages stay on the transmission queue.
+                # An error of one client must not affect others. The messages stay on the transmission queue.
                 log.exception("MQB2406E sending messages to client %r failed; disconnecting it", session.client_id)
                 if client is not None:
                     client.transport.abort()
-        # Messages wait for their packet identifiers to be on record, so the records do not wait for removals.
+        # Messages wait until their packet identifiers are recorded, so commit the records without waiting for removals.
         if records:
             self._units.submit(UnitOfWork(records=records), partial(self.saved, recording, records))
         if removals:
@@ -302,7 +302,7 @@ class DeliveryService:
             self._turns.run(partial(self.give_out, [shares[name]]))
 
     def _former_of(self, transmission: Transmission) -> Session | None:
-        """Return the session that left the share of a recovered message and may have got the message, or None."""
+        """Return the session that left the share of a recovered message and may have received the message, or None."""
         sessions = self.former.get(transmission.client_id, ())
         for session in sessions:
             if session.outbox.may_have_sent(transmission):
@@ -311,7 +311,7 @@ class DeliveryService:
         return None
 
     def give_to_former(self, waiting: Iterable[Transmission]) -> list[Transmission]:
-        """Send messages of an ended share to former members that may have got them. Return the others."""
+        """Send messages of an ended share to former members that may have received them. Return the others."""
         grouped: dict[Session, list[Transmission]] = {}
         others: list[Transmission] = []
         for transmission in waiting:
@@ -521,7 +521,7 @@ class DeliveryService:
             )
 
     def _dead_lettered(self, transmission: Transmission, reason: int, backlog: Backlog | None, moved: bool) -> None:
-        """Report a dead-lettered message. One that the dead-letter queue did not take waits for its client after all."""
+        """Report a dead-lettered message. If the move failed, the message returns to its backlog."""
         self._moving -= 1
         if moved:
             self._events.publish(DeadLettered(transmission, reason))
@@ -555,7 +555,7 @@ class DeliveryService:
         return completion
 
     def _record(self, session: Session) -> None:
-        """Commit the records of packet identifiers for which messages wait, apart from removals, which take longer."""
+        """Commit the records of packet identifiers for which messages wait, separately from removals, which take longer."""
         records: dict[StateKey, StateRecord | None] = {}
         chunk = session.take_identifiers(records)
         if records:

@@ -37,7 +37,7 @@ class Recovered(Event):
 
 
 class ConnectRejected(Event):
-    """A client of a channel was rejected by CONNACK; the reason code is that of MQTT 5 for all versions."""
+    """A client of a channel was rejected by CONNACK. The reason code is an MQTT 5 reason code for all versions."""
 
     channel: str
     reason: ReasonCode
@@ -47,7 +47,7 @@ class ConnectRejected(Event):
     client_id: str = ""
     address: str = ""
     why: str = ""
-    #: a limit of sessions rejected the client
+    #: the client was rejected by a limit on sessions
     by_limit: bool = False
     #: the client identifier belongs to a session of another user
     by_owner: bool = False
@@ -70,7 +70,7 @@ class ClientConnected(Event):
 
 
 class ClientDisconnected(Event):
-    """The connection of a client was closed; the reason is that of `bridge.transport.stream`."""
+    """The connection of a client was closed, for one of the reasons in `bridge.transport.stream`."""
 
     session: Session
     reason: str
@@ -133,7 +133,7 @@ class PublicationRejected(Event):
 
 
 class Acknowledged(Event):
-    """Acknowledgements of a client were committed. The session still knows the messages that they are for."""
+    """Acknowledgements of a client were committed. The session still contains the acknowledged messages."""
 
     session: Session
     effects: ReceiveEffects
@@ -214,7 +214,7 @@ class EventBus:
             )
 
     def publish(self, event: Event) -> None:
-        """Call the handlers of an event. What they raise is logged with its traceback (limited by `bridge.service.log`)."""
+        """Call the handlers of an event. Exceptions are logged with their traceback (limited by `bridge.service.log`)."""
         for handler in self._handlers.get(type(event), ()):
             try:
                 handler(event)

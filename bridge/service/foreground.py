@@ -31,7 +31,7 @@ _ADDRESSES = {"127.0.0.1": "", "0.0.0.0": "", "::": " -h ::1"}
 
 
 def greeting(channels: Iterable[Channel], hint: str) -> list[str]:
-    """Return lines with example commands; none if no channel listens at an IP address.
+    """Return lines with example commands. The list is empty if no channel listens at an IP address.
 
     `hint` contains the options with which commands find the bridge.
     """
@@ -61,7 +61,7 @@ class Foreground:
         self._bridge = bridge
         self._supervisor = supervisor
         self._ready = False
-        #: a signal has requested the end, which then is not the beginning of a standby
+        #: a signal has requested the end, so the process must not become a standby
         self._must_end = False
         #: SIGHUP arrived during the start
         self._must_reload = False
@@ -111,7 +111,7 @@ class Foreground:
         """Start the bridge. Return False if it has to end before that. Raises StartError."""
         loop, bridge = asyncio.get_running_loop(), self._bridge
         starting = loop.create_task(bridge.start())
-        # A bridge that stands by, or waits for its queue manager, must react to signals, too.
+        # A standby bridge, or one that waits for its queue manager, must also react to signals.
         ending = loop.create_task(bridge.ending.wait())
         await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
@@ -137,7 +137,7 @@ class Foreground:
         return True
 
     def _hang_up(self) -> None:
-        """Reload the configuration, or after the start if the bridge still starts."""
+        """Reload the configuration, after the start if it is still in progress."""
         if self._ready:
             self._reload()
         else:
@@ -173,7 +173,7 @@ def run(
         os.getpid(),
     )
     sys.setswitchinterval(SWITCH_INTERVAL)
-    # Thousands of messages are created and freed. With the default thresholds, the garbage collector would run all the time.
+    # Thousands of messages are created and freed. With the default thresholds, the garbage collector would run constantly.
     gc.set_threshold(50_000, 20, 100)
 
     try:

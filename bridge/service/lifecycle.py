@@ -1,6 +1,6 @@
 """The life cycle of a bridge: start, standby and stop.
 
-Parts start in order. Each part that starts puts its end on a stack, so the parts end in reverse order, also if the start
+Parts start in order. Each part that starts pushes its end onto a stack, so the parts end in reverse order, even if the start
 fails. `bridge.service.foreground` runs a bridge until a signal.
 """
 
@@ -69,7 +69,7 @@ log = logging.getLogger(__name__)
 STAND_BY: Final = -1
 #: Exit status after the bridge has yielded to its standby: start again as standby, with a delay.
 YIELDED: Final = -2
-#: Seconds for which a bridge that has yielded leaves the queue manager to its standby.
+#: Seconds that a bridge waits after yielding, so that its standby can open the queue manager.
 YIELD_DELAY: Final = 10.0
 
 
@@ -145,11 +145,11 @@ class Bridge:
         self.state = BridgeState.STARTING
         self.started_at = time.time()
         self.ending = Ending()
-        #: what the bridge waits for until it runs
+        #: the condition that the bridge waits for until it runs
         self._wait = Wait(f"queue manager {configuration.queue_manager.name}", self.started_at)
         #: the ends of the parts that have started
         self._started = AsyncExitStack()
-        #: those of the parts that finish their work at the end: clients, mappings, units of work
+        #: the ends of the parts that finish their work in `stop`: clients, mappings, units of work
         self._serving = AsyncExitStack()
         #: None without an admin port
         self.metrics: Metrics | None = None
@@ -198,7 +198,7 @@ class Bridge:
             raise StartError(str(error)) from error
 
     async def _start_monitoring(self, stack: AsyncExitStack) -> None:
-        """Start what monitors a starting or standby bridge, too. Raises StartError."""
+        """Start the parts that also monitor a starting or standby bridge. Raises StartError."""
         if self._admin_port is not None:
             # Imported only if there is an admin port.
             from bridge.service.metrics import Metrics
@@ -230,7 +230,7 @@ class Bridge:
         self.host = host = await stack.enter_async_context(_opened(self.configuration, self._standby_delay))
         self.problems = ProblemList(host, self.configuration)
         stack.enter_context(self.problems.evaluating())
-        # In these threads, a queue manager checks passwords.
+        # The queue manager checks passwords in these threads.
         passwords = DaemonThreads(THREADS, "queue-manager-passwords")
         stack.callback(passwords.shutdown)
         authenticators = Authenticators(
@@ -262,7 +262,7 @@ class Bridge:
         watch = QueueManagerWatch(host, lambda: self.configuration)
         stack.callback(watch.stop)
         if self._admin_port is not None:
-            # Its threads have connections to the queue manager, so it ends before that, although it starts earlier.
+            # Its threads have connections to the queue manager, so it must end first, although it starts earlier.
             stack.push_async_callback(self._admin_port.stop)
         stack.callback(self._end_audit_log)
         serving = self._serving = await stack.enter_async_context(AsyncExitStack())
@@ -396,7 +396,7 @@ class Bridge:
         return history
 
     def _begin_audit_log(self) -> None:
-        """Open the audit log if it is configured. A standby must not: the active bridge may write it. Raises StartError."""
+        """Open the audit log if it is configured. Not for a standby: the active bridge may write it. Raises StartError."""
         try:
             audit_log.begin(self.configuration.audit_log)
         except OSError as error:
@@ -410,7 +410,7 @@ class Bridge:
 
     @staticmethod
     async def _listen_for_control(control: ControlServer) -> None:
-        """Listen for commands, unless the bridge does so since the beginning of its start. Raises StartError."""
+        """Listen for commands, unless `_start_monitoring` has already started to. Raises StartError."""
         if control.listens:
             return
         try:
@@ -461,8 +461,8 @@ class Bridge:
         if not isinstance(request, ShowStatus | ListProblems):
             return Answer(ok=False, lines=[refusal])
         status.problems = await self._current_problems()
-        result = status.problems if isinstance(request, ListProblems) else status
-        return Answer(result=msgspec.Raw(msgspec.json.encode(result)))
+        reply = status.problems if isinstance(request, ListProblems) else status
+        return Answer(result=msgspec.Raw(msgspec.json.encode(reply)))
 
     @property
     def refusal(self) -> str | None:
@@ -488,7 +488,7 @@ class Bridge:
     # Stop ------------------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """End the parts in reverse order: stop taking messages, finish what is in flight, and close the queue manager.
+        """End the parts in reverse order: stop taking messages, finish the work in progress, and close the queue manager.
 
         No acknowledged message is lost, and nothing is acknowledged early.
         """
@@ -502,8 +502,8 @@ class Bridge:
     async def stand_down(self) -> None:
         """Disconnect clients, links and queues immediately, without further puts, removals or records.
 
-        They belong to another bridge now. This is not the end of the serving parts in `stop`, which commits. `stop` then ends
-        the other parts.
+        Another bridge owns the sessions and queues now. Unlike `stop`, this commits nothing. `stop` must still be called to
+        end the other parts.
         """
         self._serving.pop_all()
         parts = self.parts
@@ -520,7 +520,7 @@ class Bridge:
         await parts.service.backend.abandon()
 
     def _end_input(self, parts: Parts) -> None:
-        """Take no more messages from clients."""
+        """Stop taking messages from clients."""
         parts.host.telemetry_channels.running = RunningChannels()
         parts.channels.stop_listening()
         parts.applications.stop_input()
@@ -548,7 +548,7 @@ class Bridge:
 async def _opened(configuration: Configuration, standby_delay: float) -> AsyncIterator[Host]:
     """Open the queue manager for the duration of the block. Raises HostError.
 
-    A thread does so, so that the bridge can be monitored while an embedded queue manager recovers its messages.
+    It is opened in a thread, so that the bridge can be monitored while an embedded queue manager recovers its messages.
     """
     loop = asyncio.get_running_loop()
     opening = loop.run_in_executor(None, host_of, configuration, loop, standby_delay)

@@ -9,13 +9,13 @@ from typing import Final
 
 import msgspec
 
-#: Seconds after the last rejection by a limit at which its problem ends.
-CALM: Final = 60.0
-#: The limits that are counted, so that their counters exist from the start: options of `limits` and of channels. MAXDEPTH is
-#: that of the transmission queue, `mapping_backlog` is `waiting_bytes` and `waiting_total` for a mapping that reads a topic,
-#: `max_keys` belongs to `limit` and `changes` of a mapping, `shard` counts clients of other shards, `application_requests`
-#: and `application_rate` are `requests` and `publish_rate` of an application, and `open_files` is the limit of the operating
-#: system.
+#: Seconds without a rejection after which the problem of a limit ends.
+QUIET_PERIOD: Final = 60.0
+#: The limits that are counted, so that their counters exist from the start: options of `limits` and of channels, and the
+#: following ones. MAXDEPTH is that of the transmission queue. `mapping_backlog` is `waiting_bytes` and `waiting_total` for a
+#: mapping that reads a topic. `max_keys` belongs to `limit` and `changes` of a mapping. `shard` counts clients of other
+#: shards. `application_requests` and `application_rate` are `requests` and `publish_rate` of an application. `open_files` is
+#: the limit of the operating system.
 LIMITS: Final = (
     "waiting_bytes",
     "waiting_total",
@@ -60,14 +60,14 @@ class Hit(msgspec.Struct):
     last: float
     #: number of messages or requests that were affected
     number: int = 0
-    #: who was affected, the latest one at the end
+    #: the affected clients, users or other subjects, the latest one last
     subjects: dict[str, None] = {}
-    #: the channel of the latest one, if the limit is an option of channels
+    #: the channel of the latest subject, if the limit is an option of channels
     channel: str = ""
 
 
 class LimitHits:
-    """Counts what the limits of the configuration have rejected. Methods may be called on any thread."""
+    """Counts the messages, requests and connections that limits have rejected. Methods may be called on any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -82,7 +82,7 @@ class LimitHits:
         now = time.monotonic()
         with self._lock:
             hit = self._hits.get(limit)
-            if hit is None or now - hit.last > CALM:
+            if hit is None or now - hit.last > QUIET_PERIOD:
                 hit = self._hits[limit] = Hit(time.time(), now)
             hit.last = now
             hit.number += number
@@ -97,7 +97,7 @@ class LimitHits:
         """Return the limits that were reached in the last minute."""
         now = time.monotonic()
         with self._lock:
-            self._hits = {limit: hit for limit, hit in self._hits.items() if now - hit.last <= CALM}
+            self._hits = {limit: hit for limit, hit in self._hits.items() if now - hit.last <= QUIET_PERIOD}
             return {
                 limit: msgspec.structs.replace(hit, subjects=dict(hit.subjects)) for limit, hit in self._hits.items()
             }

@@ -30,7 +30,7 @@ _DEAD_LETTERS: Final = (
     "Connect the client or remove its session (`mqbridge client purge CLIENT`), or fix the mapping (`mqbridge dlq show ID`)."
     " Then run `mqbridge dlq retry --all` or `mqbridge dlq delete --all`."
 )
-_RETAINED: Final = f"Clear retained publications that nobody needs with `mqbridge mq pub TOPIC '' --retain`, {_RAISE}"
+_RETAINED: Final = f"Clear retained publications that are not needed with `mqbridge mq pub TOPIC '' --retain`, {_RAISE}"
 _SESSIONS: Final = (
     "Remove the sessions of clients that will not return, for example with `mqbridge client purge --away 90d`,"
     f" {_RAISE}"
@@ -46,11 +46,11 @@ _PACKETS: Final = "Correct the program, or raise the option of its channel and r
 class Limit(msgspec.Struct, frozen=True):
     """How the list of problems describes a limit."""
 
-    #: `{}` stands for who has reached it
+    #: what happened; `{}` is the client, user or other subject that has reached the limit
     what: str
     command: str
     remedy: str
-    #: what the limit rejects, in the singular
+    #: the rejected unit, in the singular
     rejects: str = "message"
     severity: Literal["error", "warning"] = "warning"
 
@@ -70,7 +70,7 @@ DESCRIPTIONS: Final = {
     "mapping_backlog": Limit(
         "publications are rejected, because too many wait for mapping {} (limits.waiting_bytes, waiting_total)",
         "mqbridge mapping list",
-        "See what delays the mapping (`mqbridge mapping show NAME`), or who publishes too fast (`mqbridge top`): set"
+        "Find out what delays the mapping (`mqbridge mapping show NAME`) or who publishes too fast (`mqbridge top`), set"
         f" `publish_rate` of the channel, {_RAISE}",
         "publication",
         severity="error",
@@ -139,8 +139,8 @@ DESCRIPTIONS: Final = {
     "application_requests": Limit(
         "application {} has too many requests in progress (requests of admin.applications)",
         "mqbridge client list --channel HTTP.APPLICATIONS",
-        "See whether the devices that it calls answer, send fewer requests at a time, or raise `requests` of the application"
-        " and run `mqbridge reload`.",
+        "Check whether the devices that it calls answer, send fewer requests at a time, or raise `requests` of the"
+        " application and run `mqbridge reload`.",
         "request",
     ),
     "application_rate": Limit(

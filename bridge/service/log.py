@@ -40,7 +40,7 @@ def peer_of(record: logging.LogRecord) -> Peer | None:
 
 
 def fields_of(record: logging.LogRecord, message: str) -> dict[str, str]:
-    """Return the known fields of a record among `id`, `client`, `address` and `reason`, and those that it was logged with.
+    """Return the known fields of a record: `id`, `client`, `address`, `reason`, and those that it was logged with.
 
     `message` is the message of the record. `id` is the message identifier, `client` the client identifier, `reason` the name
     of an MQRC in the message. `extra={"fields": …}` of a logging call adds others.
@@ -87,7 +87,7 @@ class _Kind(msgspec.Struct):
     begun: float
     lines: int = 0
     left_out: int = 0
-    #: the last line left out
+    #: the last omitted line
     last: logging.LogRecord | None = None
     #: logged lines with an identifier
     known: dict[str, _Line] = {}
@@ -96,7 +96,7 @@ class _Kind(msgspec.Struct):
 class Flood(logging.Filter):
     """Aggregates equal lines, and limits the number of other lines per kind and interval.
 
-    When the interval is over, separate lines report what was aggregated and left out. Only lines with an identifier are
+    When the interval is over, separate lines report the aggregated and omitted lines. Only lines with an identifier are
     aggregated: the meaning of repetitions in other packages' lines is unknown.
     """
 
@@ -131,7 +131,7 @@ class Flood(logging.Filter):
                 kind.last = record
             else:
                 line_state.repeated += 1
-                line_state.record = line_state.record or _told(record, line.partition("\n")[0])
+                line_state.record = line_state.record or _report(record, line.partition("\n")[0])
             return False
 
     def due(self, now: float) -> list[logging.LogRecord]:
@@ -150,11 +150,11 @@ class Flood(logging.Filter):
             if state.last is not None:
                 identifier, rest = divided(state.last.getMessage())
                 text = f"{state.left_out} more lines like this were left out, the last: {rest}"
-                records.append(_told(state.last, f"{identifier} {text}" if identifier else text))
+                records.append(_report(state.last, f"{identifier} {text}" if identifier else text))
         return records
 
 
-def _told(record: logging.LogRecord, text: str) -> logging.LogRecord:
+def _report(record: logging.LogRecord, text: str) -> logging.LogRecord:
     """Return a record that reports lines like this one. It keeps neither the arguments nor the traceback."""
     summary = logging.LogRecord(
         record.name, record.levelno, record.pathname, record.lineno, text, (), None, record.funcName
@@ -182,13 +182,13 @@ class FloodHandler(logging.Handler):
         """Enable or disable the flood protection."""
         self.flood.at_work = is_wanted
         if not is_wanted:
-            self.tell(float("inf"))
+            self.report(float("inf"))
 
     def _count(self) -> None:
         while not self._ended.wait(1.0):
-            self.tell(time.time())
+            self.report(time.time())
 
-    def tell(self, now: float) -> None:
+    def report(self, now: float) -> None:
         """Log the reports that are due."""
         for record in self.flood.due(now):
             self.handle(record)
@@ -268,10 +268,10 @@ def entry_of(record: logging.LogRecord) -> bytes:
 
 
 def _field(name: str, value: str) -> bytes:
-    data = value.encode("utf-8", "backslashreplace")
-    if b"\n" not in data:
-        return b"%s=%s\n" % (name.encode(), data)
-    return b"%s\n%s%s\n" % (name.encode(), struct.pack("<Q", len(data)), data)
+    encoded = value.encode("utf-8", "backslashreplace")
+    if b"\n" not in encoded:
+        return b"%s=%s\n" % (name.encode(), encoded)
+    return b"%s\n%s%s\n" % (name.encode(), struct.pack("<Q", len(encoded)), encoded)
 
 
 class TextFormatter(logging.Formatter):
@@ -337,7 +337,7 @@ def configure(config: LogConfig) -> None:
     if config.format == "text" and is_journal():
         output = JournalHandler(otherwise=output)
     root = logging.getLogger()
-    # In one assignment: other threads may be logging.
+    # In a single assignment, because other threads may be logging.
     former, root.handlers = root.handlers, [FloodHandler(output)]
     set_level(config.level)
     for handler in former:

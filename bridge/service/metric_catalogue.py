@@ -30,7 +30,7 @@ _QUEUE_MANAGER: Final = ("qmgr", "platform")
 METRICS: Final = (
     # The bridge
     Metric("mqbridge_shard_info", "info", ("number", "of"),
-           "The part of the clients that the bridge serves: 0 of 1 if they are not divided."),
+           "The part of the clients that the bridge serves: 0 of 1 without shards."),
     Metric("mqbridge_build_info", "info", ("version", "python", "compiled"),
            "Always 1. The labels contain the versions of the bridge and Python."),
     Metric("mqbridge_state", "gauge", ("qmgr", "state"),
@@ -124,7 +124,7 @@ METRICS: Final = (
            "MAXDEPTH of the transmission queue (MAXDEPTH), the backlog of a mapping that reads a topic (mapping_backlog), or "
            "the limit of open files (open_files)."),
     Metric("mqbridge_application_requests_in_progress", "gauge", ("application",),
-           "Requests of an application over HTTP in progress, above all calls that wait for a reply."),
+           "Requests of an application over HTTP in progress, mainly calls that wait for a reply."),
     Metric("mqbridge_application_requests_total", "counter", ("application", "outcome"),
            "Requests of an application over HTTP by outcome: ok, invalid, not_authorized, no_subscriber, busy, "
            "limit, timeout, unavailable or disconnected (before the answer)."),
@@ -173,7 +173,7 @@ METRICS: Final = (
     Metric("mqbridge_mapping_left_out_total", "counter", ("mapping", "reason"),
            "Messages that a mapping has taken and left out, by reason: limit, unchanged, no parts."),
     Metric("mqbridge_mapping_parts_total", "counter", ("mapping",),
-           "Messages that split has made of those that a mapping has moved."),
+           "Messages that split has created from the messages that a mapping has moved."),
     Metric("mqbridge_mapping_discarded_total", "counter", ("mapping", "reason"),
            "Messages that a mapping could not process and discarded, because its messages on the dead-letter queue had "
            "reached a limit, by MQRC."),
@@ -218,7 +218,7 @@ METRICS: Final = (
     Metric("mqbridge_pipeline_spool_messages", "gauge", ("pipeline",),
            "Messages that a pipeline has taken off their queue, or acknowledged, and not yet processed."),
     Metric("mqbridge_pipeline_unread_messages", "gauge", ("pipeline",),
-           "Those of them whose queue or topic the pipeline no longer reads."),
+           "Of these, the messages whose queue or topic the pipeline no longer reads."),
     Metric("mqbridge_pipeline_stage_bytes", "gauge", ("pipeline",),
            "Size of the rows that a pipeline has staged and not yet written."),
     Metric("mqbridge_archive_lost_rows_total", "counter", (),

@@ -1,6 +1,7 @@
 """The metrics of a bridge: counters derived from the service's events, and their collection for a scrape.
 
-Sessions count publications as they pass (`bridge.telemetry.outbox`), because fetching them from memory again costs more.
+Sessions count publications while they process them (`bridge.telemetry.outbox`): reading them from memory again would cost
+more.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from bridge.telemetry.undelivered import EXPIRED, FULL, NOT_ALLOWED, OWN, SLOW, 
 from bridge.transport.stream import BY_CLIENT, CONNECTION_LOST, TRANSPORT_ERROR
 from bridge.wire import cmqc
 
-#: The label for reasons that are not listed below.
+#: The label for reasons that are not in REASONS.
 OTHER: Final = "other"
 #: Reasons for rejected publications, failed units of work and dead-lettered messages.
 REASONS: Final = frozenset(
@@ -113,7 +114,7 @@ _DISCARDED: Final = {
 
 
 class ClientCounters:
-    """Counters of the clients of one channel and MQTT version; latencies in seconds, by QoS."""
+    """Counters of the clients of one channel and MQTT version. Latencies are in seconds, by QoS."""
 
     __slots__ = (
         "acknowledgement",
@@ -145,7 +146,7 @@ class ClientCounters:
 
 
 class Traffic:
-    """The counters of one telemetry service. Methods are called on its event loop; `clock` is the service's."""
+    """The counters of one telemetry service. Methods are called on its event loop. `clock` is that of the service."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -153,7 +154,7 @@ class Traffic:
         self._offset = time.time() - clock()
         #: by channel and protocol level
         self.clients: dict[tuple[str, int], ClientCounters] = {}
-        #: by metric and labels. Zero from the start where the labels are known, so that the first message is an increase.
+        #: by metric and labels. Counters with known labels start at zero, so that the first message is an increase.
         self._counts: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
         self._counts["mqbridge_dead_letters_total"].update(dict.fromkeys(product(("in", "out"), _REASONS), 0))
         self._counts["mqbridge_messages_discarded_total"].update(dict.fromkeys(zip(_DISCARDED.values()), 0))

@@ -1,4 +1,4 @@
-"""The JSON Schemas of channels: they check the payloads that clients publish, before the queue manager gets them."""
+"""The JSON Schemas of channels, with which the bridge checks payloads of clients before the queue manager gets them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bridge.wire import cmqc
 #: Number of invalid publications of a channel within a time in seconds that is reported as a problem.
 MANY_INVALID: Final = 3
 INVALID_PERIOD: Final = 300.0
-#: Maximum number of invalid publications of a channel that are remembered for that.
+#: Maximum number of remembered invalid publications of a channel.
 _REMEMBERED: Final = 1_000
 
 
@@ -93,9 +93,9 @@ class PayloadSchemas:
         self.active = bool(self._schemas)
 
     def refuse(self, unit: UnitOfWork, session: Session, *, will: bool = False) -> Mapping[int, str]:
-        """Refuse publications of a unit of work that violate a schema. Return the violations by index.
+        """Reject publications of a unit of work that violate a schema. Return the violations by index.
 
-        If the client cannot be told, they are dead-lettered: before MQTT 5, with QoS 0, and if it is a `will`.
+        Dead-letter them if the client cannot be notified: before MQTT 5, with QoS 0, and for a `will`.
         """
         tree = self._schemas.get(session.channel)
         if tree is None:
@@ -126,7 +126,7 @@ class PayloadSchemas:
         last.append(InvalidPublication(time.monotonic(), session.client_id, topic, violation))
 
     def recent(self) -> Iterator[tuple[str, list[InvalidPublication]]]:
-        """Yield the channels with many invalid publications recently, and these."""
+        """Yield the channels with many recent invalid publications, and these publications."""
         since = time.monotonic() - INVALID_PERIOD
         for channel, last in self._last.items():
             recent = [publication for publication in last if publication.moment > since]

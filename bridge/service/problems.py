@@ -31,7 +31,7 @@ from bridge.security import audit_log
 from bridge.security.tls import SOON, certificates_in_use
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.events import ClientDisconnected, ConnectRejected
-from bridge.service.limit_hits import CALM
+from bridge.service.limit_hits import QUIET_PERIOD
 from bridge.service.limit_problems import LARGEST_BACKLOGS, STAGES, limit_problems
 from bridge.service.mappings.environment import LOOK_AHEAD
 from bridge.service.payload_schemas import INVALID_PERIOD
@@ -42,13 +42,13 @@ log = logging.getLogger(__name__)
 
 #: Seconds between regular evaluations of the list.
 INTERVAL: Final = 5.0
-#: Thresholds of a large backlog: number of messages, or fraction of MAXDEPTH; and age of an old backlog in seconds.
+#: Thresholds of a large backlog (number of messages, or fraction of MAXDEPTH), and of an old backlog (age in seconds).
 LARGE_BACKLOG: Final = 100_000
 LARGE_FRACTION: Final = 0.8
 OLD_BACKLOG: Final = 86_400.0
 #: The highest MAXDEPTH.
 MAX_DEPTH: Final = 999_999_999
-#: A queue that was full counts as full until its depth falls below this fraction of MAXDEPTH, and a large backlog as large
+#: A queue that was full counts as full until its depth falls below this fraction of MAXDEPTH. A large backlog counts as large
 #: until it falls below this fraction of the threshold.
 ROOM_FRACTION: Final = 0.9
 #: Seconds after which a connected client should have acknowledged a message.
@@ -160,7 +160,7 @@ class ProblemList:
         return await self._evaluate(None if serving is None else await serving.parts.queue_manager_watch.status())
 
     def not_serving(self) -> list[Problem]:
-        """Return the problems that prevent serving clients: the bridge is not ready. A limit is none of them."""
+        """Return the problems that prevent serving clients: the bridge is not ready. Limits are not included."""
         if self._serving is None:
             return list(_of_queue_manager(self._host, self._host.silence is None))
         return list(_not_serving(self._serving.parts))
@@ -213,7 +213,7 @@ class _Serving:
         self._pipeline_discards = PipelineDiscards()
 
     async def problems(self, status: QueueManagerStatus | None, former_keys: Collection[Key]) -> list[Problem]:
-        """Return the problems, except those that prevent serving clients. `former_keys` has those of the last evaluation."""
+        """Return the problems, except those that prevent serving clients. `former_keys`: the keys of the last evaluation."""
         parts, problems = self.parts, list[Problem]()
         if parts.host.login_problem and parts.service.backend.available:
             problems.append(_rejected_login(parts.host, "error"))
@@ -348,7 +348,7 @@ class Rejections:
         parts.service.events.attach(self)
 
     def _rejected(self, event: ConnectRejected) -> None:
-        if not event.by_limit:  # the problem of the limit
+        if not event.by_limit:  # otherwise reported as a problem of the limit
             self._note(event.channel, event.reason.name, event.what, "MQB1201W", 1)
 
     def _note(self, channel: str, cause: str, what: str, identifier: str, number: int) -> None:
@@ -379,7 +379,7 @@ class Rejections:
 
 
 class Takeovers:
-    """Finds client identifiers whose connections end each other: of several programs, or of one on a bad network."""
+    """Finds client identifiers whose connections end each other: several programs use them, or the network is unreliable."""
 
     def __init__(self, parts: Parts) -> None:
         #: client identifier -> times of its last takeovers, by time.monotonic()
@@ -473,7 +473,7 @@ def _rejected_login(host: Host, severity: Literal["critical", "error"]) -> Probl
 def _of_queues(
     status: QueueManagerStatus, parts: Parts, former_keys: Collection[Key], *, limited: bool
 ) -> Iterator[Problem]:
-    """Yield problems of queues. `limited`: the problems of limits name the clients with the largest backlogs."""
+    """Yield problems of queues. `limited`: problems of limits already name the clients with the largest backlogs."""
     configuration = parts.configuration
     dead_letter_queue = parts.host.dead_letter_queue or status.dead_letter_queue
     transmission_queue = configuration.transmission_queue
@@ -551,7 +551,7 @@ def _largest_backlog(parts: Parts) -> str:
 
 
 def _backlog(queue: QueueStatus, was_large: bool) -> str:
-    """Return why a backlog is a problem, or "". One that was large is large until it is clearly smaller."""
+    """Return why a backlog is a problem, or "". A large backlog counts as large until it is clearly smaller."""
     fraction = ROOM_FRACTION if was_large else 1
     if queue.depth >= fraction * LARGE_FRACTION * queue.max_depth:
         return f", which is nearly full: MAXDEPTH({queue.max_depth})"
@@ -567,7 +567,7 @@ def _sources(configuration: Configuration) -> Iterator[str]:
 
 
 def _of_resources(status: QueueManagerStatus | None, parts: Parts, former_keys: Collection[Key]) -> Iterator[Problem]:
-    # A queue with GET(DISABLED) is a problem of its own.
+    # A queue with GET(DISABLED) is reported as a separate problem.
     if failures := [failure for failure in parts.service.backend.failures if "MQRC_GET_INHIBITED" not in failure]:
         text = f"in the last minute, {'; '.join(failures)}"
         yield Problem("warning", ProblemKind.COMMITS, "", text, "journalctl -u mqbridge -p warning")
@@ -617,9 +617,9 @@ def _of_channels(parts: Parts) -> Iterator[Problem]:
 
 
 def _of_links_and_mappings(parts: Parts, shut: Collection[str]) -> Iterator[Problem]:
-    """Yield one problem for each broken link, and for each mapping that does not run for a reason of its own.
+    """Yield one problem for each broken link, and for each mapping that stopped for another reason.
 
-    The queues in `shut` accept no messages, which is a problem already.
+    The queues in `shut` accept no messages, which has already been reported.
     """
     broken: dict[str, list[str]] = {}
     for mapping, link in parts.mappings.links():
@@ -704,14 +704,14 @@ class PipelineDiscards:
     """Writes audit records about dead letters that pipelines have discarded: one a minute for each pipeline."""
 
     def __init__(self) -> None:
-        #: pipeline -> when it had discarded the last message of the last record, and the time of the record
+        #: pipeline -> when it discarded the last message of the last audit record, and the time of that record
         self._noted: dict[str, tuple[float, float]] = {}
 
     def note(self, name: str, condition: Mapping[str, Any]) -> None:
-        """Write a record if a pipeline has discarded messages since the last one. The number is that since its start."""
+        """Write a record if a pipeline has discarded messages since the last one. It contains the number since its start."""
         discarded_at, now = condition["discarded_at"] or 0.0, time.monotonic()
-        before, noted_at = self._noted.get(name, (0.0, now - CALM))
-        if discarded_at == before or now - noted_at < CALM:
+        before, noted_at = self._noted.get(name, (0.0, now - QUIET_PERIOD))
+        if discarded_at == before or now - noted_at < QUIET_PERIOD:
             return
         self._noted[name] = discarded_at, now
         last = datetime.fromtimestamp(discarded_at, UTC).isoformat(timespec="milliseconds")
@@ -741,7 +741,7 @@ def _of_pipelines(configuration: Configuration, discards: PipelineDiscards) -> l
             text = f"the condition of pipeline {name} is unknown: {error}"
         else:
             discards.note(name, report)
-            if now - (report["discarded_at"] or 0.0) < CALM:
+            if now - (report["discarded_at"] or 0.0) < QUIET_PERIOD:
                 problems.append(_of_discards(name, report, configuration.limits))
             if report["failing"] and (config.enabled or report["process"] is not None):
                 last = report["last_error"]

@@ -30,13 +30,13 @@ def open_files() -> tuple[int, int]:
 
 
 class Descriptors:
-    """Finds out whether the file descriptors are used up."""
+    """Detects a shortage of file descriptors."""
 
     def __init__(self) -> None:
         self._many = False
 
     def problems(self, refused: Hit | None) -> Iterator[Problem]:
-        """Yield a problem if most descriptors are in use, or connections were refused for lack of them. Reads a directory."""
+        """Yield a problem if most descriptors are in use, or none was left for connections. Reads a directory."""
         used, limit = open_files()
         self._many = limit != resource.RLIM_INFINITY and used > limit * (NORMAL_FILES if self._many else MANY_FILES)
         if not self._many and refused is None:

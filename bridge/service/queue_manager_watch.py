@@ -19,7 +19,7 @@ from bridge.mq.host import Host, QueueManagerStatus
 from bridge.mq.mqi import MQError
 
 #: Seconds without growth after which the dead-letter queue is no longer reported.
-CALM: Final = 60.0
+QUIET_PERIOD: Final = 60.0
 
 
 class DivertedMessages:
@@ -39,7 +39,7 @@ class DivertedMessages:
         self._own = 0
 
     def review(self, status: QueueManagerStatus, now: float) -> None:
-        """Compare an inspection with the previous one; `now` is monotonic time in seconds."""
+        """Compare an inspection with the previous one. `now` is monotonic time in seconds."""
         if not status.diverts_silently:
             return
         queue = next(
@@ -57,7 +57,7 @@ class DivertedMessages:
         if by_others > 0:
             self.number += by_others
             self._grown_at = now
-        elif self.number and now - self._grown_at >= CALM:
+        elif self.number and now - self._grown_at >= QUIET_PERIOD:
             self.number = 0
 
 
@@ -80,21 +80,21 @@ class QueueManagerWatch:
         self._configuration = configuration
         self._inquiry = host.inquiry()
         self._loop = asyncio.get_running_loop()
-        #: queues to inspect. None stops the thread
-        self._asked: SimpleQueue[Sequence[str] | None] = SimpleQueue()
+        #: the queues to inspect; None stops the thread
+        self._requests: SimpleQueue[Sequence[str] | None] = SimpleQueue()
         # A daemon thread, so that a queue manager that does not answer cannot keep the bridge from ending.
         self._thread = threading.Thread(target=self._run, name="queue manager watch", daemon=True)
-        self._looked = asyncio.Event()
-        self._looked.set()
+        self._inspected = asyncio.Event()
+        self._inspected.set()
         #: time of the last inspection requested by `status`
-        self._asked_at = -_STALE
+        self._requested_at = -_STALE
         self._found: QueueManagerStatus | None = None
         self._found_at = -_STALE
         self._timer: asyncio.TimerHandle | None = None
         self._diverted: DivertedMessages | None = None
         #: called on the event loop with each result
         self.on_status: Callable[[QueueManagerStatus], None] = lambda _status: None
-        #: the depth of the dead-letter queue at the last inspection; None: never inspected
+        #: the depth of the dead-letter queue at the last inspection, or None before the first one
         self._dead_letters: int | None = None
         self._thread.start()
 
@@ -117,26 +117,26 @@ class QueueManagerWatch:
         """Return the latest result, after a new inspection if the interval has passed, or None if the result is too old."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_WAIT):
-                # A running inspection may have begun before the state that the caller wants to see.
-                await self._looked.wait()
-                if time.monotonic() - self._asked_at >= self._inquiry.interval:
-                    self._asked_at = time.monotonic()
+                # A running inspection may have begun before the change that the caller wants to see.
+                await self._inspected.wait()
+                if time.monotonic() - self._requested_at >= self._inquiry.interval:
+                    self._requested_at = time.monotonic()
                     self._inspect()
-                    await self._looked.wait()
-        return self._found if self._looked.is_set() else self.latest
+                    await self._inspected.wait()
+        return self._found if self._inspected.is_set() else self.latest
 
     def _inspect_regularly(self) -> None:
         self._timer = self._loop.call_later(INTERVAL, self._inspect_regularly)
         self._inspect()
 
     def _inspect(self) -> None:
-        if self._looked.is_set():
-            self._looked.clear()
-            self._asked.put(queues_of(self._configuration(), self._host.dead_letter_queue))
+        if self._inspected.is_set():
+            self._inspected.clear()
+            self._requests.put(queues_of(self._configuration(), self._host.dead_letter_queue))
 
     def _run(self) -> None:
         away = False
-        while (names := self._asked.get()) is not None:
+        while (names := self._requests.get()) is not None:
             status = None
             try:
                 status = self._inquiry.look(names, ages=self.ages)
@@ -168,7 +168,7 @@ class QueueManagerWatch:
 
     def _set(self, status: QueueManagerStatus | None) -> None:
         self._found, self._found_at = status, time.monotonic()
-        self._looked.set()
+        self._inspected.set()
         if status is not None:
             self.on_status(status)
         if status is not None and self._diverted is not None:
@@ -178,7 +178,7 @@ class QueueManagerWatch:
         """Stop the thread after the current inspection."""
         if self._timer is not None:
             self._timer.cancel()
-        self._asked.put(None)
+        self._requests.put(None)
 
 
 def queues_of(configuration: Configuration, dead_letter_queue: str) -> list[str]:

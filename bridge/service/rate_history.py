@@ -29,7 +29,7 @@ FINE: Final = 241
 COARSE_INTERVAL: Final = 300.0
 COARSE: Final = 289
 #: Maximum number of queues, mappings and links, of each kind.
-MOST: Final = 500
+MAX_OBJECTS: Final = 500
 #: Values of a sample: two counters and a depth.
 _VALUES: Final = 3
 
@@ -56,7 +56,7 @@ class _Ring:
 
     @property
     def newest(self) -> float:
-        """The time of the newest sample; 0.0 if there is none."""
+        """The time of the newest sample, or 0.0 without samples."""
         return self._times[self._position] if self._position >= 0 else 0.0
 
     def add(self, now: float, samples: dict[Key, Reading]) -> None:
@@ -126,7 +126,7 @@ class RateHistory:
         """Keep samples, up to the maximum number of objects of each kind."""
         readings: dict[Key, Reading] = {}
         for kind in get_args(RateKind):
-            readings.update([sample for sample in samples.items() if sample[0][0] == kind][:MOST])
+            readings.update([sample for sample in samples.items() if sample[0][0] == kind][:MAX_OBJECTS])
         self._left_out = len(samples) - len(readings)
         self._fine.add(now, readings)
         if now - self._coarse.newest >= COARSE_INTERVAL - INTERVAL / 2:
@@ -147,7 +147,7 @@ class RateHistory:
         return samples
 
     def rates(self, seconds: float, rows: int, now: float, matches: Callable[[str], bool]) -> RatePage:
-        """Return the rates of the last seconds: of each kind at most `rows` objects, the busiest first, whose names match."""
+        """Return the rates of objects whose names match, in the last `seconds`: the busiest `rows` of each kind."""
         ring = self._fine if seconds <= (FINE - 1) * INTERVAL else self._coarse
         chosen, times = ring.since(now - seconds)
         rates = RatePage(times=times, series=[], left_out=self._left_out)

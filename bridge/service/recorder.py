@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 
 class Recorder:
-    """The archive of a telemetry service. Methods are called on its event loop; `clock` is the service's clock.
+    """The archive of a telemetry service. Methods are called on its event loop. `clock` is that of the service.
 
     Raises ArchiveError if pyarrow is not installed or the directory is not writable.
     """
@@ -133,7 +133,7 @@ class Recorder:
         """Record acknowledgements of a client."""
         session, acknowledged, released = event.session, event.effects.acknowledged, event.effects.released
         in_flight = session.outbox.in_flight.deliveries
-        # All messages of one queue manager are of one kind.
+        # All messages of a queue manager arrive in the same form.
         parts = (acknowledged[0][1] if acknowledged else released[0][2]).raw is None
         settled = _acknowledged if parts else _acknowledged_source
         messages: list[OutgoingMessage] = [
@@ -256,7 +256,7 @@ def _acknowledged_source(packet_id: int, outgoing: Outgoing, transmission: Trans
 def outgoing_message(
     transmission: Transmission, reason: str | None, outcome: Outcome = Outcome.DISCARDED
 ) -> DeliveredMessage | UndeliveredMessage:
-    """Return a message for a client that was written with QoS 0, or, with a reason, has another outcome."""
+    """Return a message for a client that was written with QoS 0 or, if there is a reason, had another outcome."""
     message, retain, put_time = transmission.message, transmission.retained, transmission.put_time
     source: EncodedMessage | bytes | None
     if isinstance(message, PublicationMessage) and transmission.raw is None:

@@ -77,7 +77,7 @@ class ConfigurationChange:
             if channel.tls is not None:
                 channel.tls.reload_if_changed()
         parts.host.read_credentials()
-        # Even without changes: the level may have been set by a command.
+        # Even without changes, because a command may have set the level.
         configure(log)
         parts.service.journal.trace_to_log(log.level, log.trace_clients)
         if log != parts.configuration.log:
@@ -177,7 +177,7 @@ class ConfigurationSource(msgspec.Struct, frozen=True):
     """The source of a configuration, for reloading it."""
 
     path: Path
-    #: the file as read at the start, without command line options; sections that are not live keep running with it
+    #: the file as read at the start, without command line options. Sections that need a restart keep these values
     file: Configuration
     #: raises ConfigurationError
     load: Callable[[Path], Configuration]

@@ -53,7 +53,7 @@ class SessionEndings:
         delivery.on_excess = self.end
         delivery.on_received = self.review
         delivery.on_given_out = self.review_members
-        #: the sessions that end
+        #: the ending sessions
         self.sessions: set[Session] = set()
         #: sessions and shares whose subscriptions are being removed
         self._removing: dict[Session | Share, asyncio.Task[None]] = {}
@@ -84,7 +84,7 @@ class SessionEndings:
             self._begin(session)
 
     def restore(self) -> None:
-        """Continue the ends that an earlier run of the bridge began."""
+        """Continue to end the sessions that an earlier run of the bridge began to end."""
         for session in list(self._sessions.values()):
             if session.ending:
                 self._begin(session)
@@ -111,7 +111,7 @@ class SessionEndings:
             self.review(session)
 
     async def _remove(self, session: Session) -> None:
-        """Record the end of a session, and remove its subscriptions, in this order: the bridge may be killed."""
+        """Record the end of a session, then remove its subscriptions. A killed bridge continues from the record."""
         await self._record(session)
         for share in self._delivery.shares.of(session):
             if _all_end(share) and share not in self._removing:
@@ -142,7 +142,7 @@ class SessionEndings:
         await self._turns.turn()
 
     async def _record(self, session: Session) -> None:
-        """Commit that a durable session ends."""
+        """Record that a durable session is ending."""
         while session.durable and self._exists(session):
             session.save_sent()
             if not (await self._delivery.commit(session)).failure:
@@ -153,7 +153,7 @@ class SessionEndings:
         return not (session.ended or self._delivery.retired)
 
     def review(self, session: Session) -> None:
-        """End a session that has received everything."""
+        """End a session whose client has received all messages."""
         if session not in self.sessions or session in self._removing:
             return
         if not self._exists(session):
@@ -182,7 +182,7 @@ class SessionEndings:
             self.review_members(share)
 
     def review_members(self, share: Share) -> None:
-        """End the members of a share that have received everything."""
+        """End the members of a share that have received all messages."""
         if self.sessions:
             for session in _members(share):
                 self.review(session)

@@ -1,4 +1,4 @@
-"""Shared subscriptions (MQTT 5 section 4.8.2): their members, and which of them gets a message."""
+"""Shared subscriptions (MQTT 5 section 4.8.2): their members, and the distribution of messages among them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Share:
     def take_back(self, session: Session, taken: Sequence[Transmission], sent: dict[int, int]) -> None:
         """Return a session's messages to the backlog in their original order.
 
-        `sent` has the packet identifiers of those sent before, by number.
+        `sent` contains the packet identifiers of messages that were sent before, by message number.
         """
         self.restore(taken)
         member = self.members.get(session.client_id)
@@ -102,7 +102,7 @@ class Share:
 
     @property
     def room(self) -> int:
-        """How many messages the members can take now."""
+        """The number of messages that the members can take now."""
         room = 0
         for member in self.members.values():
             outbox = member.session.outbox
@@ -113,7 +113,7 @@ class Share:
         return room
 
     def _unacknowledged(self) -> set[int]:
-        """Return the message numbers of all its messages, waiting or held by sessions."""
+        """Return the numbers of all messages of the share, waiting or held by sessions."""
         name = self.subscription.remote_queue_manager
         self._left = [
             session for session in self._left if any(held.client_id == name for held in session.outbox.pending())
@@ -143,7 +143,7 @@ class Share:
         return True
 
     def _next(self, transmission: Transmission, grouped: Mapping[Session, Sequence[Transmission]]) -> Member | None:
-        """Return the member that gets a message, or None if the message must wait.
+        """Return the member that receives a message, or None if the message must wait.
 
         QoS 0 messages need no room in a window. If all connected members are too slow, one of them is chosen and the message
         is dropped.
@@ -199,7 +199,7 @@ class Shares(dict[str, Share]):
     def take_back(self, session: Session, *, sent: bool) -> list[Share]:
         """Return unsent (with `sent`, also unacknowledged) messages of a session to its shares' backlogs.
 
-        Returns the shares concerned.
+        Return the affected shares.
         """
         outbox = session.outbox
 
@@ -270,7 +270,7 @@ class ShareRequests:
             if not rest:
                 return
             if self._shares.get(share.subscription.remote_queue_manager) is not share:
-                # Its last member has left meanwhile.
+                # The last member has left in the meantime.
                 self._divided.return_at_last(share.subscription, rest)
                 return
             share.restore(rest)

@@ -46,7 +46,7 @@ from bridge.wire import cmqc
 log = logging.getLogger(__name__)
 
 #: Maximum number of shared subscriptions of a client if other bridges serve members, too. The queue manager has a queue for
-#: each, and the bridge looks there again and again.
+#: each, which the bridge polls.
 MAX_DIVIDED_SHARES = 100
 #: Maximum number of seconds for which UNSUBACK waits until shared subscriptions without members are removed. Another bridge
 #: may hang while it changes the members.
@@ -57,8 +57,8 @@ _QUEUE = "$queue/"
 _NO_QUEUE = "$queue/ is not part of MQTT, subscribe to $share/NAME/FILTER (MQTT 5 section 4.8.2)"
 
 _NO_OPTIONS = SubscriptionOptions()
-#: For the bridge of another broker, which has no options before MQTT 5: it does not get its own publications back, and RETAIN
-#: is that of the publication, as between bridges of mosquitto.
+#: The options of a bridge of another broker, which cannot specify them before MQTT 5. It does not receive its own
+#: publications, and RETAIN is that of the publication, as between bridges of mosquitto.
 _BRIDGE_OPTIONS = SubscriptionOptions(no_local=True, retain_as_published=True)
 _TOO_LONG = "the answer for so many topic filters is longer than its Maximum Packet Size (MQTT-3.1.2-24)"
 
@@ -69,12 +69,12 @@ def topics_of(topic_filter: str) -> str:
 
 
 def _fault(topic_filter: str) -> str | None:
-    """Return what is wrong with a topic filter, or None."""
+    """Return the error in a topic filter, or None."""
     return (shared_subscription_error if is_shared(topic_filter) else topic_filter_error)(topic_filter)
 
 
 class Rejection(NamedTuple):
-    """Why the bridge rejects a topic filter, before it asks the queue manager."""
+    """The reason why the bridge rejects a topic filter without asking the queue manager."""
 
     code: ReasonCode
     why: str
@@ -135,7 +135,7 @@ class FilterRules:
         if (excess := self._excess(topic_filter)) is not None:
             return Rejection(ReasonCode.QUOTA_EXCEEDED, str(excess), excess)
         if session.topics is not None and not session.topics.may_subscribe(topics_of(topic_filter)):
-            why = "the channel does not let it subscribe to that (subscribe_topics)"
+            why = "the channel does not allow it (subscribe_topics)"
             return Rejection(ReasonCode.NOT_AUTHORIZED, why)
         return None
 
@@ -170,7 +170,7 @@ async def subscribe(service: TelemetryService, client: Client, session: Session,
     }
 
     client.hold(REQUEST_WEIGHT * (len(plain) + len(shared)))
-    # Both are submitted before the first await, so that the order of the client's packets holds.
+    # Both are submitted before the first await, to preserve the order of the client's packets.
     subscribing = service.backend.subscribe(session.client_id, plain, durable=session.durable, user=user)
     joining = Joining(service, session, shared, user)
     service.quotas.update_subscriptions(session)
@@ -234,8 +234,8 @@ def _request(
         return SubscriptionRequest(topic_filter, shared, retained=False)
     handling = options.retain_handling
     retained = not handling or (handling == 1 and topic_filter not in session.filters)
-    data = SubscriptionData(qos, options.no_local, options.retain_as_published, identifiers)
-    return SubscriptionRequest(topic_filter, data, retained)
+    subscription = SubscriptionData(qos, options.no_local, options.retain_as_published, identifiers)
+    return SubscriptionRequest(topic_filter, subscription, retained)
 
 
 def _report_rejected(client: Client, topic_filter: str, user: str, reason: int) -> None:
@@ -308,7 +308,7 @@ class Joining:
             else:
                 session.shares.pop(name, None)
             service.end_share(share)
-        failure = await _put_on_record(service, session)
+        failure = await _record_memberships(service, session)
         if not failure:
             return reasons
         for share in self._shares:
@@ -318,7 +318,7 @@ class Joining:
         return [failure] * len(reasons)
 
 
-async def _put_on_record(service: TelemetryService, session: Session) -> int:
+async def _record_memberships(service: TelemetryService, session: Session) -> int:
     """Commit the memberships of a durable session and return the reason of a failure, or MQRC_NONE."""
     if not session.durable or session.ended:
         return cmqc.MQRC_NONE
@@ -341,9 +341,9 @@ async def unsubscribe(service: TelemetryService, client: Client, session: Sessio
         else:
             codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED)
     former = {
-        topic_filter: data
+        topic_filter: user_data
         for topic_filter in packet.topics
-        if (data := session.filters.pop(topic_filter, None)) is not None
+        if (user_data := session.filters.pop(topic_filter, None)) is not None
     }
     service.quotas.update_subscriptions(session)
     received = now_us()
@@ -354,7 +354,7 @@ async def unsubscribe(service: TelemetryService, client: Client, session: Sessio
     unsubscribing = service.backend.unsubscribe(session.client_id, packet.topics)
     if shares:
         # Record the change first: shares without recorded members are removed at the next start at the latest.
-        await _put_on_record(service, session)
+        await _record_memberships(service, session)
         endings = [ending for share in shares if (ending := service.end_share(share)) is not None]
         if endings:
             await asyncio.wait(endings, timeout=MAX_UNSUBACK_DELAY)
@@ -402,13 +402,14 @@ class AuthorizationFailure(Exception):
 async def authorize_again(
     service: TelemetryService, client: Client, session: Session, identity: ClientIdentity, topics: TopicAccess | None
 ) -> None:
-    """Remove the subscriptions of a resumed session that its client is no longer allowed to have. Raises Failure.
+    """Remove the subscriptions of a resumed session that its client is no longer allowed to have.
 
     The channel's rules are checked if they differ from those of the previous connection, or if that connection is unknown
-    because the bridge was restarted. The queue manager decides what it checks (`Backend.authorize`).
+    because the bridge was restarted. The queue manager decides which authorities it checks (`Backend.authorize`). Raises
+    AuthorizationFailure.
     """
     while (earlier := service.resuming.get(session)) is not None:
-        # A previous connection of the same owner has started this. The client must not get messages before it has ended.
+        # A previous connection of the same owner has started this. The client must not receive messages before that ends.
         await asyncio.wait([earlier])
     service.resuming[session] = ended = asyncio.get_running_loop().create_future()
     try:
@@ -431,7 +432,7 @@ class Authorization:
         self._denied: dict[str, str] = {}
 
     async def run(self, topics: TopicAccess | None) -> None:
-        """Check the channel's rules and the queue manager's authorities, and remove denied subscriptions. Raises Failure."""
+        """Check the rules of the channel and the queue manager, remove denied subscriptions. Raises AuthorizationFailure."""
         failure = await self._check(topics)
         if self._denied and not self._session.ended:
             self._report()
@@ -442,7 +443,7 @@ class Authorization:
                     service.leave_share(session, share)
                     service.end_share(share)
             # Remove the messages of denied subscriptions first: after a crash, nothing would show which subscription they
-            # came for.
+            # belong to.
             await self._discard()
             await self._unsubscribe()
             if not (failure or session.ended):
@@ -497,7 +498,7 @@ class Authorization:
             )
 
     async def _discard(self) -> None:
-        """Remove the messages of subscriptions that no remaining topic filter covers. Raises Failure."""
+        """Remove the messages of subscriptions that no remaining topic filter covers. Raises AuthorizationFailure."""
         service, session, outbox = self._service, self._session, self._session.outbox
         remaining: FilterTree[None] = FilterTree()
         for topic_filter in session.filters:
@@ -529,7 +530,7 @@ class Authorization:
         service.delivery.review(outbox.backlog)
 
     async def _unsubscribe(self) -> None:
-        """Remove denied subscriptions, and discard messages still on their way. Raises Failure."""
+        """Remove denied subscriptions, and discard messages still on their way. Raises AuthorizationFailure."""
         service, session = self._service, self._session
         denied = [topic_filter for topic_filter in self._denied if topic_filter in session.filters]
         if session.ended or not denied:

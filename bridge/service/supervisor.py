@@ -26,7 +26,7 @@ class Supervisor:
         #: seconds between watchdog notifications: half of systemd's timeout, or 0.0 without a watchdog
         self.interval = int(watchdog) / 2_000_000 if watchdog.isdigit() and is_for_process else 0.0
 
-    def _tell(self, state: str) -> None:
+    def _notify(self, state: str) -> None:
         if not self._address:
             return
         try:
@@ -39,20 +39,20 @@ class Supervisor:
     def ready(self, status: str) -> None:
         """Report that the channels listen and the queue manager is available."""
         self._is_ready = True
-        self._tell(f"READY=1\nSTATUS={status}")
+        self._notify(f"READY=1\nSTATUS={status}")
 
     @contextlib.contextmanager
     def reloading(self) -> Iterator[None]:
         """Report the beginning and the end of a reload."""
-        self._tell(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+        self._notify(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
         try:
             yield
         finally:
-            self._tell("READY=1\nSTATUS=running")
+            self._notify("READY=1\nSTATUS=running")
 
     def stopping(self) -> None:
         """Report that the service stops."""
-        self._tell("STOPPING=1\nSTATUS=finishing work in progress")
+        self._notify("STOPPING=1\nSTATUS=finishing work in progress")
 
     @contextlib.contextmanager
     def watched(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
@@ -65,7 +65,7 @@ class Supervisor:
             while True:
                 await asyncio.sleep(self.interval)
                 if self._is_ready:  # systemd waits for READY first
-                    self._tell("WATCHDOG=1")
+                    self._notify("WATCHDOG=1")
 
         beating = loop.create_task(beat())
         try:

@@ -1,4 +1,4 @@
-"""The files of tables: noticed when they change, and read in a thread."""
+"""Detects changes of the files of tables, and reads the files in a thread."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from bridge.service.periodic import repeated
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks at the files. A changed file is read when two looks have found the same change: it may be being
-#: written.
+#: Seconds between two checks of the files. A changed file is read after two checks have found the same change, because it may
+#: be written in several steps.
 INTERVAL: Final = 2.0
 
 
 class TableFile(msgspec.Struct):
-    """What happened to the file of a table since the start."""
+    """The state of a table's file since the start."""
 
-    #: times that the file could not be used
+    #: number of times that the file could not be used
     failures: int = 0
-    #: why the present content of the file is not used, or ""
+    #: why the current content of the file is not used, or ""
     problem: str = ""
     #: the file as it was when it was last examined, or None before that
     seen: Stamp | None = None
@@ -44,8 +44,8 @@ class TableFiles:
         self._files = {name: TableFile() for name in tables}
 
     def watched(self) -> AbstractContextManager[None]:
-        """Look at the files until the context ends."""
-        return repeated(self._review_all, INTERVAL, "looking at the files of tables", delay=INTERVAL)
+        """Check the files until the context ends."""
+        return repeated(self._review_all, INTERVAL, "checking the files of tables", delay=INTERVAL)
 
     async def refresh(self) -> None:
         """Read the files that have changed since the configuration was read, for example while the bridge stood by."""
@@ -61,11 +61,11 @@ class TableFiles:
 
     @property
     def files(self) -> Mapping[str, TableFile]:
-        """What happened to their files, by name."""
+        """The states of their files, by table name."""
         return self._files
 
     def use(self, tables: Mapping[str, TableConfig]) -> None:
-        """Look at the files of these tables from now on: those of a configuration that was just read."""
+        """Check the files of these tables from now on. Their configuration was just read."""
         self._tables = dict(tables)
         self._files = {name: TableFile(self._files[name].failures if name in self._files else 0) for name in tables}
 
@@ -74,7 +74,7 @@ class TableFiles:
             try:
                 await self._review(name, config)
             except Exception:
-                log.exception("MQB5014E looking at the file of table %s failed", name)
+                log.exception("MQB5014E checking the file of table %s failed", name)
 
     async def _review(self, name: str, config: TableConfig) -> None:
         """Read the file of a table if it has changed and the change is complete."""
@@ -101,9 +101,10 @@ class TableFiles:
         file = self._files.get(name)
         if file is not None and self._tables.get(name) is config:
             missing = set(table_of(config).columns).difference(table.columns)
-            # Members of JSON objects may be missing. Only `check`, also that of a reload, knows which columns are in use.
+            # Members of JSON objects may be missing. Only `check`, including that of a reload, knows which columns are in
+            # use.
             if missing and config.file.suffix.lower() == ".csv":
-                why = f"{config.file}:1: there is no column {min(missing)!r} any more (hint: mqbridge reload)"
+                why = f"{config.file}:1: column {min(missing)!r} is missing (hint: mqbridge reload)"
                 self._fail(name, config, stamp, why)
                 return
             config.use(table)
@@ -111,7 +112,7 @@ class TableFiles:
             log.info("MQB5012I table %s: %s of %s are in use", name, counted(len(table), "row"), config.file)
 
     def _fail(self, name: str, config: TableConfig, stamp: Stamp | None, why: str) -> None:
-        """Note why the present content of a file is not used, once for each content."""
+        """Record why the current content of a file is not used, once for each content."""
         file = self._files.get(name)
         if file is None or self._tables.get(name) is not config or (file.problem and stamp == file.failed):
             return

@@ -185,7 +185,7 @@ def _add(counts: dict[str, int], key: str, number: int) -> None:
         counts.pop(key, None)
 
 
-#: Seconds that a start that failed waits for the end of its connections to the queue manager.
+#: Seconds that a failed start waits for the end of its connections to the queue manager.
 ABANDON_TIMEOUT = 2.0
 #: Number of messages of an ended session removed per unit of work.
 REMOVED_AT_ONCE = 1_000
@@ -194,8 +194,8 @@ REMOVED_AT_ONCE = 1_000
 class TelemetryService:
     """The sessions of clients, from the first CONNECT or a restart to their end. Methods are called on one event loop.
 
-    Messages pass `DeliveryService` and `ClientHandler`. The limits, wills and shares of a session, and its end beyond the
-    limits of its backlog, have classes of their own, which this class creates and calls when a session begins, is left and
+    Messages pass `DeliveryService` and `ClientHandler`. Separate classes implement quotas, wills, shares, and the end of
+    sessions whose backlog exceeds the limits. This class creates them, and calls them when a session begins, is left and
     ends.
     """
 
@@ -277,7 +277,7 @@ class TelemetryService:
         try:
             await self._recover(await self.backend.open())
         except BaseException:
-            # What a queue manager that does not answer still holds ends with the process.
+            # If the queue manager does not answer, the end of the process closes the remaining connections.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ABANDON_TIMEOUT):
                     await self.backend.abandon()
@@ -375,7 +375,7 @@ class TelemetryService:
         asyncio.get_running_loop().call_soon(self.units.submit, unit)
 
     def use_limits(self, limits: LimitsConfig) -> None:
-        """Apply per-client limits to new clients and sessions; total limits, and those of backlogs, immediately."""
+        """Apply per-client limits to new clients and sessions, and total limits and backlog limits immediately."""
         self.limits = self.quotas.limits = limits
         self.delivery.use_limits(limits)
 
@@ -513,7 +513,7 @@ class TelemetryService:
             resolve(waiting, None)
 
     def purging(self, client_id: str) -> asyncio.Future[None] | None:
-        """Return a future of the removal of an ended session's messages, or None if there are none."""
+        """Return a future of the removal of an ended session's messages, or None if none are being removed."""
         waiting = self._purging.get(client_id)
         if waiting is None:
             return None
@@ -529,7 +529,7 @@ class TelemetryService:
         self.delivery.take_back(session, sent=False)
         name = share.subscription.remote_queue_manager
         _, user_data = session.shares.pop(name, ("", ""))
-        # It completes the delivery of the others (MQTT-3.10.4-3), also after a restart.
+        # The session completes the delivery of its sent messages (MQTT-3.10.4-3), even after a restart.
         session.left = {**session.left, name: user_data}
         self.quotas.update_subscriptions(session)
 

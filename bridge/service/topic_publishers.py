@@ -1,4 +1,4 @@
-"""Which clients publish to a topic: counts per client, while an administrator asks for them."""
+"""Which clients publish to a topic: counts per client, while an administrator requests them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bridge.service.events import EventBus, Published
 MAX_FILTERS: Final = 8
 MAX_CLIENTS: Final = 500
 #: Seconds after the last request until a filter is no longer counted.
-SILENCE: Final = 30.0
+IDLE_TIMEOUT: Final = 30.0
 #: Minimum length of a measurement window in seconds.
 WINDOW: Final = 5.0
 
@@ -90,7 +90,7 @@ class TopicPublishers:
     def of(self, topic_filter: str) -> CountedFilter:
         """Return the publishers of a filter since the first request, and keep counting.
 
-        Beyond the maximum number of filters, the one that was asked for longest ago is forgotten.
+        Beyond the maximum number of filters, the least recently requested one is forgotten.
         """
         self._forget_silent()
         counted = self._filters.get(topic_filter)
@@ -102,7 +102,7 @@ class TopicPublishers:
             counted = self._filters[topic_filter] = CountedFilter(topic_filter)
         counted.asked_at = time.monotonic()
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(SILENCE, self._review)
+            self._timer = asyncio.get_running_loop().call_later(IDLE_TIMEOUT, self._review)
         return counted
 
     def end(self) -> None:
@@ -121,10 +121,10 @@ class TopicPublishers:
         self._timer = None
         self._forget_silent()
         if self._filters:
-            self._timer = asyncio.get_running_loop().call_later(SILENCE, self._review)
+            self._timer = asyncio.get_running_loop().call_later(IDLE_TIMEOUT, self._review)
 
     def _forget_silent(self) -> None:
-        oldest = time.monotonic() - SILENCE
+        oldest = time.monotonic() - IDLE_TIMEOUT
         for name in [name for name, counted in self._filters.items() if counted.asked_at < oldest]:
             del self._filters[name]
         if not self._filters:

@@ -109,9 +109,9 @@ class _CountingExporter(SpanExporter):
         self._collector = collector
         self._lock = threading.Lock()
         self._waiting = 0
-        #: dropped spans since the log reported dropping
+        #: number of spans dropped since the failure was logged
         self._dropped = 0
-        self._told = False
+        self._is_reported = False
 
     def admit(self, most: int) -> bool:
         """Count a span to be queued and return False if `most` are waiting."""
@@ -120,7 +120,7 @@ class _CountingExporter(SpanExporter):
                 self._waiting += 1
                 return True
             self._dropped += 1
-            self._tell("it has not taken those that wait")
+            self._report("it has not accepted the waiting spans")
             return False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -133,17 +133,17 @@ class _CountingExporter(SpanExporter):
             self._waiting -= len(spans)
             if result is not SpanExportResult.SUCCESS:
                 self._dropped += len(spans)
-                self._tell(_WORDS.last or "it does not answer")
-            elif self._told:
+                self._report(_WORDS.last or "it does not answer")
+            elif self._is_reported:
                 log.info(
                     "MQB9302I the collector at %s accepts spans again; %d were dropped", self._collector, self._dropped
                 )
-                self._told, self._dropped = False, 0
+                self._is_reported, self._dropped = False, 0
         return result
 
-    def _tell(self, why: str) -> None:
-        if not self._told:
-            self._told = True
+    def _report(self, why: str) -> None:
+        if not self._is_reported:
+            self._is_reported = True
             log.warning(
                 "MQB9301W sending spans to the collector at %s failed: %s; dropping spans until it succeeds",
                 self._collector,

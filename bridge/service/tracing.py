@@ -125,7 +125,7 @@ class PublicationTraces:
         completion: Completion,
         times: tuple[int, int, int, int],
     ) -> None:
-        """Create the spans; `times` are those of PUBLISH, submission, commit and acknowledgement."""
+        """Create the spans. `times` are those of PUBLISH, submission, commit and acknowledgement."""
         received, submitted, committed, answered_at = times
         for trace in traced:
             message, retain = publications[trace.index]
@@ -175,11 +175,11 @@ class PublicationTraces:
             )
 
 
-_REJECTED = "the client has refused it (PUBREC)"
+_REJECTED = "the client has rejected it (PUBREC)"
 
 
 class DeliveryTraces:
-    """Traces the deliveries of messages that have a context; `clock` is the service's."""
+    """Traces the deliveries of messages that have a context. `clock` is that of the service."""
 
     def __init__(self, spans: SpanExport, clock: Callable[[], float], *, names: bool) -> None:
         self._spans = spans
@@ -265,24 +265,25 @@ class MappingTraces:
         self._spans = spans
         self._sample = sample
         self._names = names
-        #: id of an item -> the item (a reference that keeps the id valid), the context of its span, and the parent's
+        #: id of an incoming message -> the message (a reference keeps the id valid), the context of its span, and the
+        #: parent's
         self._begun: dict[int, tuple[Got | Received, TraceContext, TraceContext | None]] = {}
 
-    def traced(self, item: Got | Received, publication: Publication) -> Publication:
-        """Return a publication with the context of this mapping; the unchanged publication if it is not traced."""
+    def traced(self, incoming: Got | Received, publication: Publication) -> Publication:
+        """Return a publication with the context of this mapping, or the unchanged publication if it is not traced."""
         try:
-            return self._traced(item, publication)
+            return self._traced(incoming, publication)
         except Exception:
             log.exception("MQB9307E mapping %s: tracing failed; messages are not affected", self._mapping)
             return publication
 
-    def _traced(self, item: Got | Received, publication: Publication) -> Publication:
+    def _traced(self, incoming: Got | Received, publication: Publication) -> Publication:
         pairs = publication.properties.user_property
         parent = context_in(pairs) if pairs else None
         if not parent.sampled if parent is not None else not sampled(self._sample, 1):
             return publication
         context = child_of(parent)
-        self._begun[id(item)] = item, context, parent
+        self._begun[id(incoming)] = incoming, context, parent
         user_property = user_property_with(pairs, context, new=parent is None)
         properties = msgspec.structs.replace(publication.properties, user_property=user_property)
         return msgspec.structs.replace(publication, properties=properties)
@@ -291,12 +292,12 @@ class MappingTraces:
         """Forget all unfinished spans: the unit of work was backed out, and its messages will be taken again."""
         self._begun.clear()
 
-    def forget_item(self, item: Got | Received) -> None:
+    def forget_message(self, incoming: Got | Received) -> None:
         """Forget the span of a message that stays at the source."""
-        self._begun.pop(id(item), None)
+        self._begun.pop(id(incoming), None)
 
     def settled(self, fates: Sequence[Fate], began: int) -> None:
-        """Create the spans of messages after the commit of their unit of work; `began` in microseconds since the epoch."""
+        """Create the spans of messages after the commit of their unit of work. `began` is in microseconds since the epoch."""
         if not self._begun:
             return
         try:
@@ -306,8 +307,8 @@ class MappingTraces:
 
     def _settled(self, fates: Sequence[Fate], began: int) -> None:
         end = time.time_ns()
-        for item, outcome, reason, to in fates:
-            begun = self._begun.pop(id(item), None)
+        for incoming, outcome, reason, to in fates:
+            begun = self._begun.pop(id(incoming), None)
             if begun is None:
                 continue
             _, context, parent = begun
@@ -344,7 +345,7 @@ class TracesError(Exception):
 
 
 class Tracing:
-    """Traces the messages of clients and mappings; `clock` is the service's."""
+    """Traces the messages of clients and mappings. `clock` is that of the service."""
 
     def __init__(self, config: TracesConfig, export: SpanExport, clock: Callable[[], float]) -> None:
         self._config = config

@@ -74,7 +74,7 @@ class Wills:
         self._timers.set(session.client_id, delay, partial(self.publish_now, session.client_id))
 
     def _removal(self, client_id: str) -> dict[StateKey, StateRecord | None]:
-        """Return the removal of a will's record; nothing if there is none."""
+        """Return the removal of a will's record, or nothing without a record."""
         if client_id not in self._recorded:
             return {}
         self._recorded.discard(client_id)
@@ -96,7 +96,7 @@ class Wills:
                 self._publish(*self._waiting[client_id], record=True)
 
     def _publish(self, will: Will, session: Session, *, record: bool = False) -> None:
-        """Publish a will. With `record`, record it instead unless it is refused."""
+        """Publish a will. With `record`, record it instead unless it is rejected."""
         publication = Publish(will.topic, will.payload, will.qos, will.retain, properties=_properties(will))
         publications = [(to_mq(publication, session.identity), will.retain)]
         unit = UnitOfWork(publications, forbidden=forbidden_of(session, publications))

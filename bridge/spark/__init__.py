@@ -1,6 +1,6 @@
-"""The data pipeline on Spark, through PySpark: data sources `mq` and `mqtt`, and what is built on them.
+"""Data pipelines on Spark, through PySpark: the data sources `mq` and `mqtt`, and the pipelines that use them.
 
-The one package that imports Spark and Arrow, which are the extra `spark` of the installation. From any PySpark program:
+Only this package imports Spark, which the extra `spark` of the installation provides. Use in any PySpark program:
 
     import mqbridge
 
@@ -31,7 +31,7 @@ __all__ = [
     "to_record",
 ]
 
-#: What brings Spark with it, by the module that has it.
+#: Names whose modules import Spark -> these modules.
 _LAZY: Final = {
     "MqDataSource": "bridge.spark.mq.source",
     "MqttDataSource": "bridge.spark.mqtt.source",
@@ -43,9 +43,9 @@ _LAZY: Final = {
 
 
 def register(spark: SparkSession) -> None:
-    """Make the data sources of this package known to a session, by their names.
+    """Register the data sources of this package with a session.
 
-    Raises ImportError where a package of the extra `spark` is not installed.
+    Raises ImportError if a package of the extra `spark` is not installed.
     """
     from bridge.spark.session import register
 
@@ -53,7 +53,7 @@ def register(spark: SparkSession) -> None:
 
 
 def __getattr__(name: str) -> object:
-    """Import what brings Spark with it, when it is asked for."""
+    """Import a name of _LAZY on first use."""
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
 """Administration of pipelines: the status that a pipeline leaves on disk, and requests to the process that runs it.
 
 The process listens at the socket `control` in the directory of each of its pipelines, as the service does at its own
-(`bridge.administration.control_server`). The status is a file, because it is wanted when no process runs, too.
+(`bridge.administration.control_server`). The status is a file, so that it can be read when no process runs.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class CompletedBatch(msgspec.Struct):
     rows_in: int = -1
     rows_out: int = 0
     dead_letters: int = 0
-    #: rows that were late for the watermark
+    #: rows that arrived after the watermark had passed them
     late: int = 0
     #: backlog at the source; None: unknown
     waiting: int | None = None
     #: time of the oldest message of the backlog; None: no backlog, or unknown
     oldest: float | None = None
-    #: what is wrong with one of the dead letters
+    #: the reason of one of the dead letters
     why: str | None = None
     #: dead letters beyond the limits that were discarded
     discarded: int = 0
@@ -94,7 +94,7 @@ class PipelineStatus(msgspec.Struct, frozen=True):
     host: str
     since: float
     state: State = "starting"
-    #: None: it runs, or was killed
+    #: None while the pipeline runs, or after it was killed
     until: float | None = None
     batches: int = 0
     rows_in: int = 0
@@ -138,9 +138,9 @@ def runs(directory: Path) -> str | None:
 class StatusRecord:
     """Writes the status of a pipeline that this process runs. Only one thread uses it."""
 
-    def __init__(self, directory: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, directory: Path, report: Callable[[str], None]) -> None:
         self._file = directory / STATUS
-        self._tell = tell
+        self._report = report
         self._told = False
         self._status = PipelineStatus(os.getpid(), socket.gethostname(), time.time())
         with contextlib.suppress(OSError, StatusDamaged):
@@ -198,7 +198,7 @@ class StatusRecord:
             self._told = False
         except OSError as error:
             if not self._told:
-                self._tell(f"cannot write {self._file}, so `mqbridge pipeline show` is out of date: {error}")
+                self._report(f"cannot write {self._file}, so `mqbridge pipeline show` is out of date: {error}")
             self._told = True
 
 
@@ -235,7 +235,7 @@ def condition(name: str, config: PipelineConfig, environment: PipelineEnvironmen
 def left_by_removed(
     pipelines: Mapping[str, PipelineConfig], environment: PipelineEnvironment
 ) -> Iterator[tuple[str, str, int]]:
-    """Yield messages in spools of pipelines that were removed or renamed: its former name, the queue or topic, and how many.
+    """Yield messages in spools of pipelines that were removed or renamed: former name, queue or topic, and number.
 
     Raises StatusDamaged, OSError.
     """
@@ -253,7 +253,7 @@ def spooled(directory: Path) -> list[SpoolContents]:
 
 
 def state_of(status: PipelineStatus | None, process: str | None) -> str:
-    """Return the state of a pipeline, which `process` runs."""
+    """Return the state of a pipeline. `process` is the process that runs it, or None."""
     if process is not None:
         return "starting" if status is None or status.until is not None else status.state
     if status is None:
@@ -271,7 +271,7 @@ def staged_bytes(directory: Path) -> int:
     size = 0
     for parent, _, names in os.walk(directory / STAGE):
         for name in names:
-            with contextlib.suppress(FileNotFoundError):  # its batch has been written meanwhile
+            with contextlib.suppress(FileNotFoundError):  # its batch has been written in the meantime
                 size += os.stat(f"{parent}/{name}").st_size
     return size
 

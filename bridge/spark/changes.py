@@ -1,4 +1,4 @@
-"""Report by exception: of the rows of a stream only those that differ from what was reported last, by key."""
+"""Report by exception: only the rows of a stream that differ from the last reported row with the same key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STATE: Final = "last string"
 
 
 class RowChanges:
-    """For applyInPandasWithState: the rows of a key that differ, in the columns `of`, from the last that did."""
+    """The function for applyInPandasWithState: yields a key's rows whose columns `of` differ from the last yielded row."""
 
     def __init__(self, of: list[str], order: str | None, deadband: float) -> None:
         self._of = of
@@ -53,7 +53,7 @@ class RowChanges:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that JSON keeps, and that is equal for equal values; null for what is not there."""
+    """Return a value that JSON preserves, and that is equal for equal values. Missing values become None."""
     if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, bool | str):
@@ -64,7 +64,7 @@ def _plain(value: Any) -> Any:
 
 
 def only_changes(frame: DataFrame, config: ChangesConfig) -> DataFrame:
-    """Return the rows of a streaming frame that the section `changes` lets pass. Raises Mistake."""
+    """Return the rows of a streaming frame that the section `changes` selects. Raises Mistake."""
     for key, names in (("key", config.key), ("of", config.of), ("order", [config.order] if config.order else [])):
         for index, name in enumerate(names):
             if name not in frame.columns:

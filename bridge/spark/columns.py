@@ -108,7 +108,9 @@ MQTT_COLUMNS: Final = (
     EnvelopeColumn("response_topic", pa.string(), "Response Topic (MQTT 5)"),
     EnvelopeColumn("correlation_data", pa.binary(), "Correlation Data (MQTT 5)"),
     EnvelopeColumn("content_type", pa.string(), "Content Type (MQTT 5)"),
-    EnvelopeColumn("payload_format", pa.int32(), "Payload Format Indicator (MQTT 5): 1 says that the payload is UTF-8"),
+    EnvelopeColumn(
+        "payload_format", pa.int32(), "Payload Format Indicator (MQTT 5): 1 means that the payload is UTF-8"
+    ),
     EnvelopeColumn("expiry", pa.int64(), "remaining Message Expiry Interval (MQTT 5), in seconds"),
     EnvelopeColumn("received", TIMESTAMP, "when it was received"),
 )
@@ -153,7 +155,7 @@ _NEW: Final = frozenset(("text_error",))
 
 
 def project(batch: Any, schema: Any) -> Any:
-    """Return the columns of `schema` from a record batch that has these and possibly more.
+    """Return the columns of `schema` from a record batch with these and possibly other columns.
 
     Raises KeyError with the name of a column or field that the batch does not have.
     """

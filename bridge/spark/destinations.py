@@ -1,7 +1,7 @@
 """The destinations of a pipeline's batches: queues, topics, files and other formats of Spark, dead letters and late rows.
 
 A destination writes the batch `epoch` under the name of a writer, which is the identifier of the query and a role. Queues,
-files on a file system and Delta accept each (writer, epoch) once. All others get a batch at least once.
+files on a file system and Delta accept each (writer, epoch) once. All others receive a batch at least once.
 
 A SELECT with a column `body` or `payload` of type string or binary specifies the message itself. Any other SELECT makes a
 JSON object of each row.
@@ -52,7 +52,7 @@ REASON: Final = "reason"
 _TEXT: Final = {"format": cmqc.MQFMT_STRING.decode().strip(), "ccsid": 1208}
 _MQ_PARTS: Final = ("md", "rfh2", "headers", "format", "ccsid", "encoding")
 _MQTT_PARTS: Final = ("qos", "retain", "properties", *PROPERTY_COLUMNS, "payload_format", "expiry", "msg_id", "md")
-#: Columns of `input` that are not part of a message that is written.
+#: Columns of `input` that do not become part of a written message.
 _KNOWN: Final = frozenset((*MQ_SCHEMA.names, *MQTT_SCHEMA.names))
 _DELTA: Final = "delta"
 
@@ -64,9 +64,9 @@ class Sink(msgspec.Struct, frozen=True, kw_only=True):
 
     #: checks the columns and the options. Raises Mistake, TemplateError, OptionError, AnalysisException
     check: Callable[[DataFrame], object]
-    #: writes a batch: rows, writer, epoch. Returns how many of its rows went to the dead letters instead
+    #: writes a batch: rows, writer, epoch. Returns the number of rows that became dead letters instead
     write: Callable[[DataFrame, str, int], int]
-    #: whether a batch that runs again writes nothing twice
+    #: whether a repeated batch writes nothing twice
     exactly_once: bool = True
     #: whether it has begun to write a batch, which it then finishes as it began. None: unknown
     has_begun: Callable[[str, int], bool | None] = lambda writer, epoch: False
@@ -114,7 +114,7 @@ def sinks_of(config: PipelineConfig, environment: PipelineEnvironment, place: De
 
 
 def late_sink(config: PipelineConfig, environment: PipelineEnvironment, place: DeadLetterPlace) -> Sink:
-    """Return the destination of late rows, which an archive gets with the column `watermark`."""
+    """Return the destination of late rows. In an archive, they have the column `watermark`."""
     late = config.late
     assert late is not None
     if late.archive is not None:
@@ -394,7 +394,7 @@ def _write_mapped(
     writer: str,
     epoch: int,
 ) -> int:
-    """Write mapped rows, with the message in the column `body`. Return how many of them the mapping has rejected."""
+    """Write mapped rows, with the message in the column `body`. Return the number of rows that the mapping rejected."""
     rows.persist()
     try:
         refused, size = _sums(rows.where(f"{REFUSAL} IS NOT NULL"), body)
@@ -502,7 +502,7 @@ def _publications(frame: DataFrame, address: str, *, all_used: bool) -> DataFram
 
 
 def table_rows(frame: DataFrame) -> DataFrame:
-    """Return rows without documents (VARIANT), which file formats do not support: JSON text takes their place."""
+    """Return rows without documents (VARIANT), which file formats do not support: JSON text replaces them."""
     names = [field.name for field in frame.schema if isinstance(field.dataType, VariantType)]
     return frame.withColumns({name: f.to_json(quoted(name)) for name in names}) if names else frame
 

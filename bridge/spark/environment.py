@@ -1,4 +1,4 @@
-"""The environment of pipelines: their queue manager, directories and brokers, and what workers of a cluster reach of them.
+"""The environment of pipelines: their queue manager, directories and brokers, and whether workers of a cluster reach them.
 
 Only the driver connects to queue managers and brokers.
 """
@@ -19,7 +19,7 @@ from bridge.spark.options import TLS_OPTIONS, UNIT_ROWS
 CHECKPOINT: Final = "checkpoint"
 SPOOL: Final = "spool"
 STAGE: Final = "stage"
-#: The subscription of a pipeline is named this and the pipeline's name.
+#: Prefix of the name of a pipeline's subscription, followed by the name of the pipeline.
 _SUBSCRIPTION: Final = "MQBRIDGE.PIPELINE."
 #: Dead-letter queue of the embedded queue manager, and the name of the bridge as its application.
 _EMBEDDED_DEAD_LETTERS: Final = "SYSTEM.DEAD.LETTER.QUEUE"
@@ -27,16 +27,16 @@ _EMBEDDED_APPLICATION: Final = "mqbridge"
 
 
 class LetterCounts(msgspec.Struct, frozen=True):
-    """What counts the dead letters of a bridge and its pipelines."""
+    """The parameters for counting the dead letters of a bridge and its pipelines."""
 
     limits: LimitsConfig
-    #: with which the bridge puts messages
+    #: the application name with which the bridge puts messages
     application: str
     mappings: tuple[str, ...] = ()
 
 
 class PipelineEnvironment(msgspec.Struct, frozen=True):
-    """What the pipelines of a configuration have in common."""
+    """The common environment of the pipelines of a configuration."""
 
     #: absolute; None: no configuration file
     file: Path | None
@@ -45,8 +45,8 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
     dead_letter_queue: str
     #: None: each pipeline names its own
     directory: Path | None
-    #: seconds for the current batch when a pipeline stops
-    patience: float
+    #: maximum duration of the current batch after a pipeline was stopped, in seconds
+    stop_timeout: float
     #: master of a cluster. None: tasks run on this machine
     master: str | None = None
     #: directories that the workers of a cluster have, too
@@ -89,7 +89,7 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
         return [source.mq.queue] if source.mq.queue is not None else [f"subscription {_SUBSCRIPTION}{name}"]
 
     def spool_directories(self, pipelines: Mapping[str, PipelineConfig]) -> dict[str, Path]:
-        """Return the directories of pipelines that have a spool, those that are no longer in the file, too."""
+        """Return the directories of pipelines that have a spool, including pipelines that are no longer in the file."""
         directories = {name: self.directory_of(name, config) for name, config in pipelines.items()}
         if self.directory is not None and self.directory.is_dir():
             directories |= {path.name: path for path in self.directory.iterdir() if path.name not in directories}
@@ -119,7 +119,7 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
     def unreachable(
         self, config: PipelineConfig, directory: Path, *, stateful: bool
     ) -> Iterator[tuple[tuple[str, ...], str, str]]:
-        """Yield what the workers of a cluster do not reach of a pipeline: the key, what was expected and what was found.
+        """Yield the settings of a pipeline that workers of a cluster cannot use: the key, the expected and the actual value.
 
         `directory` is that of the pipeline, with the checkpoint that tasks of a `stateful` query use.
         """
@@ -170,24 +170,24 @@ def environment_of(
     settings = configuration.queue_manager
     far = master if is_remote(master) else None
     shared = tuple(path.absolute() for path in configuration.spark.shared)
-    patience = configuration.limits.shutdown_timeout
+    stop_timeout = configuration.limits.shutdown_timeout
     path = None if file is None else file.absolute()
     if settings.type == "ibm":
         dead_letters, directory = settings.dead_letter_queue, None
         options = {} if path is None else {"config": str(path)}
     else:
-        data = data_directory.absolute()
-        dead_letters, directory = _EMBEDDED_DEAD_LETTERS, data / PIPELINES
-        options = {"dataDirectory": str(data), "queueManager": settings.name}
+        data_path = data_directory.absolute()
+        dead_letters, directory = _EMBEDDED_DEAD_LETTERS, data_path / PIPELINES
+        options = {"dataDirectory": str(data_path), "queueManager": settings.name}
     if far is not None:
         options = _remote_options(configuration, options)
     application = settings.application_name if settings.type == "ibm" else _EMBEDDED_APPLICATION
     counts = LetterCounts(configuration.limits, application, tuple(configuration.mappings))
-    return PipelineEnvironment(path, options, dead_letters, directory, patience, far, shared, letter_counts=counts)
+    return PipelineEnvironment(path, options, dead_letters, directory, stop_timeout, far, shared, letter_counts=counts)
 
 
 def environment_at_bridge(configuration: Configuration) -> PipelineEnvironment:
-    """Return the environment of a configuration for a bridge, which looks at pipelines and starts none."""
+    """Return the environment of a configuration for a bridge, which inspects pipelines but starts none."""
     settings = configuration.queue_manager
     return environment_of(configuration, None, settings.data_directory if settings.type == "embedded" else Path())
 

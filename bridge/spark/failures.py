@@ -1,4 +1,4 @@
-"""Errors of Spark in words: mistakes in a pipeline with their places in the file, and failures of a query with a remedy."""
+"""Descriptions of Spark's errors: mistakes in a pipeline with their places in the file, failures of a query with a remedy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Location = tuple[str | int, ...]
 
 
 class Mistake(Exception):
-    """A mistake in a pipeline: `location` is below its name, and `position` is a character of the text there, if known."""
+    """A mistake in a pipeline: `location` is below its name, and `position` is a character index in the text, if known."""
 
     def __init__(
         self, location: Location, expected: str, actual: str | None = None, position: int | None = None
@@ -43,7 +43,7 @@ class DeadLettersRejected(Exception):
 
 
 class SettingsChanged(Exception):
-    """A pipeline was changed while a batch was written, in a way that keeps the batch from being finished as it began."""
+    """A pipeline was changed while a batch was written, in a way that prevents finishing the batch as it began."""
 
 
 @contextmanager
@@ -65,7 +65,7 @@ _POSITION: Final = re.compile(r"line (\d+),? pos (\d+)")
 
 
 def _position_of(error: PySparkException, text: str) -> int | None:
-    """Return the character of an SQL text that an error is about. None: unknown."""
+    """Return the index of the character in an SQL text to which an error refers, or None if unknown."""
     starts = [context.startIndex() for context in error.getQueryContext() if hasattr(context, "startIndex")]
     if starts and 0 <= starts[0] < len(text):
         return int(starts[0])
@@ -78,7 +78,7 @@ def _position_of(error: PySparkException, text: str) -> int | None:
 
 
 def _word(text: str, position: int) -> str:
-    """Return what is at a character: a word, a hint, or the end."""
+    """Return the word, hint or other character at a position, or "the end"."""
     match = re.compile(r"\w+|/\*\+.*?\*/|\S", re.DOTALL).match(text, position)
     return match[0] if match else "the end"
 
@@ -94,7 +94,7 @@ _BEFORE: Final = (
     re.compile(r"^(?:\w+\.)+\w+: "),
     re.compile(r"^\[[A-Z0-9_.]+\] "),
 )
-_BEHIND: Final = re.compile(
+_AFTER: Final = re.compile(
     r"\s*(?:\n\tat |\n== SQL|=== Streaming Query ===|Driver stacktrace:|;\n|\n[: ]*[+:]- |SQLSTATE: \w+)"
 )
 
@@ -110,7 +110,7 @@ def sentence_of(error: BaseException) -> str:
         text = next((line for line in behind.splitlines() if line and not line[0].isspace()), text)
     for pattern in _BEFORE:
         text = pattern.sub("", text)
-    first = _BEHIND.split(text, maxsplit=1)[0] or "Spark does not report the reason (was a process of it killed?)"
+    first = _AFTER.split(text, maxsplit=1)[0] or "Spark does not report the reason (was a process of it killed?)"
     return " ".join(first.split()).rstrip(".")
 
 

@@ -1,4 +1,4 @@
-"""The table `input` of a SELECT: source rows with a valid payload, and the SQL of what is wrong with the others.
+"""The table `input` of a SELECT: source rows with a valid payload, and the SQL that describes why others are invalid.
 
 A payload that is not valid is found by a condition in the query itself (`try_parse_json`, `try_variant_get`), so no row ends
 the query. The casts of a SELECT are not among the conditions. A field that is declared in `schema` is.
@@ -35,7 +35,7 @@ class InputTable(msgspec.Struct, frozen=True):
     column: str | None
     #: SQL of the column `payload` of `input`; None: the source has no payload
     payload: str | None
-    #: SQL of what is wrong with a payload, NULL for a valid one; None: every payload is valid
+    #: SQL of the reason why a payload is invalid, NULL for a valid one. None: every payload is valid
     fault: str | None
     #: SQL of the event time, its column in `input`, and the delay in seconds; None: rows have no time
     event_time: tuple[str, str, float] | None
@@ -65,7 +65,7 @@ class InputTable(msgspec.Struct, frozen=True):
 def input_table(
     source: DataFrame, config: PipelineConfig, kind: str, records: RecordFunctions | None = None
 ) -> InputTable:
-    """Return the InputTable of a source. `kind` is the type of payload, and `records` has its functions. Raises Mistake."""
+    """Return the InputTable of a source. `kind` is the type of payload, `records` contains its functions. Raises Mistake."""
     column = next(
         (
             name
@@ -130,7 +130,7 @@ def _text_of(columns: Collection[str], column: str) -> str:
 
 
 def _fault(text: str, error: str, binary: bool, column: str, kind: str, fields: Mapping[str, str]) -> str:
-    """Return the SQL of what is wrong with a payload, NULL for a valid one. `error` is the SQL of an error in its text."""
+    """Return the SQL of the reason why a payload is invalid, NULL for a valid one. `error` is the SQL of a text error."""
     reason = f"coalesce({error}, 'the payload is not text in its CCSID')"
     faults = [f"CASE WHEN {text} IS NULL AND {column} IS NOT NULL THEN {reason} END"]
     if binary:

@@ -1,4 +1,4 @@
-"""The only uses of Spark's private API in this package. Each function states why a public call does not do."""
+"""The only uses of Spark's private API in this package. Each function states why a public call is not sufficient."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 #: Nodes of a logical plan that keep state between batches.
 _STATEFUL: Final = frozenset(("Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct"))
-#: Nodes that would remove rows of a stream without a trace, and the clause that makes them.
+#: Nodes that would silently remove rows of a stream -> the clause that creates them.
 _DROPPING: Final = {"GlobalLimit": "LIMIT", "LocalLimit": "LIMIT", "Offset": "OFFSET", "Sample": "TABLESAMPLE"}
 _PY4J: Final = str(Path(py4j.__file__).parent)
 
@@ -28,9 +28,9 @@ def keeps_state(frame: DataFrame) -> bool:
 
 
 def dropping_clause(frame: DataFrame) -> str | None:
-    """Return the first clause of a frame that removes rows of a stream without a trace, such as LIMIT.
+    """Return the first clause of a frame that silently removes rows of a stream, such as LIMIT.
 
-    Spark accepts such clauses and does not list them.
+    Spark accepts such clauses in streams and does not report them.
     """
     return next((_DROPPING[name] for node in _nodes(frame) if (name := str(node.nodeName())) in _DROPPING), None)
 
@@ -45,7 +45,7 @@ def check_streaming(frame: DataFrame) -> None:
     jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(_plan(frame), mode)
 
 
-#: Nodes whose output has only columns of their children that their expressions name, or that the node above asks for.
+#: Nodes whose output has only columns of their children that their expressions name, or that the parent node needs.
 _NARROW: Final = frozenset(
     (
         "Project",

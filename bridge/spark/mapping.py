@@ -61,7 +61,7 @@ PUBLICATION_TYPES: Final[Mapping[str, str | None]] = {
     "expiry": "bigint",
     **{name: MQTT_SCHEMA[name].dataType.simpleString() for name in PROPERTY_COLUMNS},
 }
-#: Type of the JSON of properties in an archive, as far as messages have them.
+#: Type of the JSON of properties in an archive, without those that messages cannot have.
 _ARCHIVED_PROPERTIES: Final = (
     "payload_format_indicator int, message_expiry_interval bigint, content_type string, response_topic string,"
     " correlation_data string, user_property array<array<string>>"
@@ -224,7 +224,7 @@ def _rule(
     configuration = load(Path(config))
     if profile not in configuration.mappings:
         names = ", ".join(configuration.mappings) or "none"
-        raise OptionError(f"{what}: {config} has no mapping {profile!r}; it has {names}")
+        raise OptionError(f"{what}: {config} has no mapping {profile!r} (only {names})")
     return _of_program(what, rule_of(profile, configuration.mappings[profile], configuration.queue_manager.name))
 
 
@@ -352,8 +352,8 @@ ToMq = ToMqRule | StandardToMq
 class ToMessages:
     """`to_messages` for record batches: call it with an iterator of them, as mapInArrow does.
 
-    `by_column`: the column `queue` specifies the destination of each row. `kept` are the fields of the last columns of a
-    batch, which are passed through.
+    `by_column`: the column `queue` specifies the destination of each row. `passed` contains the fields of the last columns
+    of a batch, which are passed through.
     """
 
     def __init__(self, rule: ToMq, *, by_column: bool = False, passed: Sequence[Any] = ()) -> None:
@@ -430,7 +430,7 @@ def _publication(row: Sequence[Any]) -> Publication:
     if qos not in (0, 1, 2, None):
         raise Unmappable(cmqc.MQRC_RFH_FORMAT_ERROR, f"qos is 0, 1 or 2, not {qos}")
     if not 0 <= (message_id or 0) <= 65_535:
-        raise Unmappable(cmqc.MQRC_RFH_FORMAT_ERROR, "message_id is no number from 0 to 65535")
+        raise Unmappable(cmqc.MQRC_RFH_FORMAT_ERROR, "message_id is not a number from 0 to 65535")
     if payload is None:
         raise Unmappable(cmqc.MQRC_DATA_LENGTH_ERROR, "the row has no payload: it is null (an empty one has 0 bytes)")
     own = {name: value for name, value in properties or () if value is not None}
@@ -466,7 +466,7 @@ def _original(publication: Publication) -> tuple[MQMD | None, bytes | None]:
 
 
 def _header(data: bytes) -> bytes:
-    """Return the MQRFH2 at the start of message data that the bridge has made."""
+    """Return the MQRFH2 at the start of message data that the bridge created."""
     return data[: int.from_bytes(data[_STRUC_LENGTH], "little")]
 
 
@@ -502,7 +502,7 @@ class StandardToMqtt:
 class Publications:
     """`to_publications` for record batches: call it with an iterator of them, as mapInArrow does.
 
-    `kept` are the fields of the last columns of a batch, which are passed through.
+    `passed` contains the fields of the last columns of a batch, which are passed through.
     """
 
     def __init__(self, rule: ToMqttRule | StandardToMqtt, *, passed: Sequence[Any] = ()) -> None:
@@ -526,17 +526,17 @@ class Publications:
         bodies = column_values(batch, "body")
         for number, (row, queue) in enumerate(zip(rows_of(batch), column_values(batch, "queue"), strict=True)):
             try:
-                results = self.rule.publications(row.message, topic=row.topic)
+                mapped = self.rule.publications(row.message, topic=row.topic)
             except Unmappable as error:
                 numbers.append(number)
                 publications.append(None)
                 refusals.append(_refusal(error, queue or row.topic))
                 continue
-            if results is None or isinstance(results, LeftOut):
+            if mapped is None or isinstance(mapped, LeftOut):
                 continue
-            numbers += [number] * len(results)
-            publications += results
-            refusals += [None] * len(results)
+            numbers += [number] * len(mapped)
+            publications += mapped
+            refusals += [None] * len(mapped)
         columns: dict[str, Sequence[Any]] = {
             "payload": [
                 bodies[number] or b"" if publication is None else publication.payload

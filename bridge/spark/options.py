@@ -20,7 +20,7 @@ from bridge.config import values
 if TYPE_CHECKING:
     from bridge.config.models import Configuration
 
-#: Messages of one unit of work of the sink `mq` at most. MAXUMSGS is 10,000 by default.
+#: Maximum number of messages in one unit of work of the sink `mq`. MAXUMSGS is 10,000 by default.
 UNIT_ROWS: Final = 5_000
 
 Model = TypeVar("Model", bound=values.Section)
@@ -35,9 +35,9 @@ _COMMON: Final[Mapping[str, str]] = {
     "*password": _SECRET,
     "maxOffsetsPerTrigger": "write maxMessagesPerTrigger",
     "minPartitions": "write partitions, the number of parts of a batch",
-    "asyncProgressTracking*": "its commit log is written later, and messages of the spool are deleted on the word of it",
+    "asyncProgressTracking*": "its commit log is written later, but messages of the spool are deleted because of it",
 }
-#: Options of Kafka's and other sources that do not exist here, and what to write instead. `*` stands for any characters.
+#: Options of Kafka and other sources that do not exist here -> what to write instead. `*` stands for any characters.
 MQ_FOREIGN: Final[Mapping[str, str]] = {
     "starting*": "a queue has no offsets: a stream takes all messages and continues from its checkpoint; filter by put_time",
     "ending*": "a queue has no offsets: use a batch read, or a stream with trigger(availableNow=True); filter by put_time",
@@ -107,7 +107,7 @@ class Options:
         return OptionError(f"{self.source}: option {name}: expected {expected}, {actual}")
 
     def allow(self, names: Iterable[str], among: Iterable[str], why: str) -> None:
-        """Raise OptionError if an option of `among` is given that is not in `names`."""
+        """Raise OptionError if an option is given that is in `among`, but not in `names`."""
         for name in among:
             if name in self._values and name not in names:
                 raise self.wrong(name, f"no value{',' if why.startswith('because') else ''} {why}")
@@ -123,7 +123,7 @@ class Options:
         return value
 
     def required(self, name: str, what: str) -> str:
-        """Return the value of an option without a default; `what` describes it."""
+        """Return the value of an option without a default. `what` describes it."""
         value = self.text(name)
         if value is None:
             raise self.wrong(name, what)
@@ -170,7 +170,7 @@ class Options:
         return None if value is None else Path(value).absolute()
 
     def place(self, name: str) -> str | None:
-        """Return the value of an option that is a path or a URL; a relative path becomes absolute, a `file:` URL a path."""
+        """Return the value of an option that is a path or a URL. Relative paths become absolute, `file:` URLs paths."""
         value = self.text(name)
         if value is None or (_URI.match(value) and not value.startswith("file:")):
             return value
@@ -201,7 +201,7 @@ class Options:
             raise OptionError(f"{self.source}: option config: {error}") from error
 
     def keys(self, names: Mapping[str, str]) -> dict[str, Any]:
-        """Return the given options as a section of the configuration has them. `names` maps options to its keys."""
+        """Return the given options in the form of a section of the configuration. `names` maps options to its keys."""
         return {
             key: self.path(name)
             if name.endswith("File")

@@ -57,13 +57,13 @@ from bridge.spark.validation import Validation, record_validation, recorded_vali
 INPUT: Final = "input"
 #: Name of the observation of the rows that a stateful query reads.
 TAKEN: Final = "taken"
-#: Branches of the union that a stateful query returns, and the time until which a late row would have counted.
+#: Branches of the union that a stateful query returns, and the latest time at which a late row would have been included.
 _ROW, _DEAD, _LATE, _LATE_END = "row", "dead", "late", "late_end"
 #: The column of late rows in an archive with the time of the watermark.
 WATERMARK: Final = "watermark"
-#: Seconds to wait for an observation. Spark never reports one whose rows the optimizer has left out.
+#: Seconds to wait for an observation. Spark never reports an observation whose rows the optimizer has removed.
 _OBSERVATION_TIMEOUT: Final = 5.0
-#: Batches whose counts are kept.
+#: Number of batches whose counts are kept.
 _REMEMBERED: Final = 100
 _planning: Final = threading.Lock()
 
@@ -75,7 +75,7 @@ class Pipeline(msgspec.Struct, frozen=True):
     config: PipelineConfig
     #: its checkpoint, spool and status
     directory: Path
-    #: what the query returns
+    #: the rows that the query returns
     frame: DataFrame
     table: InputTable
     validation: Validation
@@ -103,7 +103,7 @@ class Pipeline(msgspec.Struct, frozen=True):
 
     @property
     def at_least_once(self) -> bool:
-        """Whether a destination may get a batch twice after a crash."""
+        """Whether a destination may receive a batch twice after a crash."""
         return not all(sink.exactly_once for sink in (*self.sinks, self.dead_letters, self.late) if sink is not None)
 
 
@@ -112,7 +112,7 @@ def plan(
 ) -> Pipeline:
     """Return a pipeline, analysed by Spark. Nothing is started. Raises Mistake.
 
-    `reads`: make the real source, which starts a Python process. Otherwise a source of the same columns takes its place.
+    `reads`: create the real source, which starts a Python process. Otherwise, a source with the same columns replaces it.
     """
     directory = environment.directory_of(name, config)
     source = _source(spark, name, config, environment, reads=reads)
@@ -129,8 +129,8 @@ def plan(
         selected = _selected_stream(spark, source, table, config)
         stateful = keeps_state(selected)
         if stateful:
-            # Each row of the source is read by the SELECT, and by the branches of dead letters and late rows.
-            # Aliases keep a join of `input` with itself from making a second source, which could not open the queue.
+            # The SELECT reads each row of the source, and so do the branches of dead letters and late rows.
+            # Without aliases, a join of `input` with itself would create a second source, which could not open the queue.
             aliased = source.select(*(f.col(quoted(name)).alias(name) for name in source.columns))
             observed_rows = aliased.observe(TAKEN, f.count(f.lit(1)).alias("rows"))
             good = observed_rows if table.fault is None else observed_rows.where(f"{table.fault} IS NULL")
@@ -138,7 +138,7 @@ def plan(
             frame = _union(selected, observed_rows, good, table, config)
         else:
             former = recorded_validation(directory) if reads else None
-            # A batch that is finished as it began may have dead letters, of which all columns are needed.
+            # A batch that is finished as it began may have dead letters, which need all columns.
             prunes = reads and table.fault is None and (former is None or former.fault is None)
             frame = _pruned(spark, source, table, config) if prunes else source
     if not stateful and config.late is not None:
@@ -220,7 +220,7 @@ def _source(
 
 
 def _archive(spark: SparkSession, path: Path) -> DataFrame:
-    """Return a stream of Parquet files, with the schema of the present files, otherwise of the bridge's archive."""
+    """Return a stream of Parquet files. The schema is that of existing files, otherwise of the bridge's archive."""
     if not path.is_dir():
         raise Mistake(("from", "archive"), "an existing directory", str(path))
     some = any(path.glob("**/*.parquet"))
@@ -242,7 +242,7 @@ def _selected_stream(spark: SparkSession, rows: DataFrame, table: InputTable, co
                 table.with_watermark(input_rows).createOrReplaceTempView(INPUT)
                 selected = spark.sql(config.select)
             except PySparkException:
-                # A WATERMARK clause of the SELECT takes the place of ours. Spark accepts only one.
+                # A WATERMARK clause of the SELECT replaces ours. Spark accepts only one.
                 input_rows.createOrReplaceTempView(INPUT)
                 selected = spark.sql(config.select)
         if not selected.isStreaming:
@@ -290,7 +290,7 @@ def _read_by(spark: SparkSession, rows: DataFrame, select: str) -> set[str]:
     try:
         rows.createOrReplaceTempView(INPUT)
         return columns_read(spark.sql(select), INPUT)
-    except PySparkException:  # reported where the SELECT is checked
+    except PySparkException:  # reported when the SELECT is checked
         return set(rows.columns)
 
 
@@ -307,7 +307,7 @@ def _pruned(spark: SparkSession, source: DataFrame, table: InputTable, config: P
 def _union(
     selected: DataFrame, observed_rows: DataFrame, good: DataFrame, table: InputTable, config: PipelineConfig
 ) -> DataFrame:
-    """Return the rows of the SELECT, the dead letters, and the rows that may be late, each in a struct of its own."""
+    """Return the rows of the SELECT, the dead letters, and the rows that may be late, each in a separate struct."""
     frame = selected.select(f.struct("*").alias(_ROW))
     if table.fault is not None:
         dead = observed_rows.withColumn(REASON, f.expr(table.fault)).where(f"{REASON} IS NOT NULL")
@@ -374,7 +374,7 @@ def _mapping(config: PipelineConfig, environment: PipelineEnvironment, letters: 
 def failing_message(spark: SparkSession, pipeline: Pipeline) -> str:
     """Return the first message in the spool for which the SELECT cannot be computed, in words. "": not found.
 
-    The spool still has the segments of a batch that failed. Halves of a segment are tried until one row is left.
+    The spool still contains the segments of a failed batch. A segment is divided in halves until one row is left.
     """
 
     def fails(rows: pa.Table) -> bool:
@@ -405,7 +405,7 @@ def failing_message(spark: SparkSession, pipeline: Pipeline) -> str:
 
 
 class BatchFailed(Exception):
-    """A batch failed; `BatchWriter.error` is the reason."""
+    """A batch failed. `BatchWriter.error` is the reason."""
 
 
 class BatchWriter:
@@ -413,7 +413,7 @@ class BatchWriter:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        #: the latest batches, by number. `rows_in` is -1 if only Spark's progress has it
+        #: the latest batches, by number. `rows_in` is -1 if only Spark's progress contains it
         self.batches: dict[int, CompletedBatch] = {}
         self.error: Exception | None = None
         #: the last batch of former runs
@@ -452,7 +452,7 @@ class BatchWriter:
             self.busy = False
 
     def _validation(self, writer: str, epoch: int) -> Validation:
-        """Return the validation of a batch: of the run that has begun to write it, otherwise of this one.
+        """Return the validation of a batch: that of the run that began to write it, otherwise that of this run.
 
         Raises SettingsChanged.
         """
@@ -462,7 +462,7 @@ class BatchWriter:
         if former is not None and epoch <= self._former:
             begun = {sink.has_begun(name, epoch) for name, sink in pipeline.writers(writer).items()}
             if begun != {False}:
-                # The functions of other records are gone.
+                # The functions for the former records no longer exist.
                 if pipeline.stateful or True not in begun or "record" in (former.payload, pipeline.validation.payload):
                     raise SettingsChanged(
                         f"batch {epoch} began with other settings ({former}); hint: set them again, finish the batch"
@@ -484,7 +484,7 @@ class BatchWriter:
         self._write_dead(judged.where(f"{REASON} IS NOT NULL"), counts_seen, writer, batch)
 
     def _selected(self, good: DataFrame) -> DataFrame:
-        """Return the rows of the SELECT over a batch. Spark has a session of its own for each query."""
+        """Return the rows of the SELECT over a batch. Spark has a separate session for each query."""
         config, table, spark = self._pipeline.config, self._pipeline.table, good.sparkSession
         input_rows = table.of(good)
         if config.select is None:
@@ -512,7 +512,7 @@ class BatchWriter:
         batch.dead_letters += refused
 
     def _write_dead(self, rows: DataFrame, counts_seen: dict[str, Any], writer: str, batch: CompletedBatch) -> None:
-        """Write dead letters, of which there are as many as were `counts_seen`, or discard them if there are too many."""
+        """Write dead letters, or discard them if there are too many. `counts_seen` contains their number and size."""
         count, sink, limits = counts_seen["bad"], self._pipeline.dead_letters, self._pipeline.dead_letter_limits
         if not count:
             return
@@ -543,14 +543,15 @@ class BatchWriter:
 
 
 def last_planned(checkpoint: Path) -> int:
-    """Return the number of the last batch in a checkpoint, finished or not; -1: none."""
+    """Return the number of the last batch in a checkpoint, finished or not, or -1 without batches."""
     return max((int(path.name) for path in (checkpoint / "offsets").glob("*") if path.name.isdecimal()), default=-1)
 
 
 def watermark_for_late_rows(checkpoint: Path, epoch: int) -> int:
-    """Return the watermark, in milliseconds since 1970, by which Spark judged which rows of a batch are late; 0: none.
+    """Return the watermark, in milliseconds since 1970, below which Spark treats rows of a batch as late, or 0 without one.
 
-    It is that of the batch before. Spark's checkpoint has it in the offsets of each batch, and repeats it after a crash.
+    It is that of the previous batch. Spark's checkpoint contains it in the offsets of each batch, and repeats it after a
+    crash.
     """
     try:
         lines = (checkpoint / "offsets" / str(epoch - 1)).read_text(encoding="utf-8").splitlines()

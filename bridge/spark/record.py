@@ -47,9 +47,10 @@ def from_record(
 ) -> Column:
     """Return the struct of the records in a binary column.
 
-    `ccsid` and `encoding` are values for all records, or columns (by default 1208 and that of COBOL on x86). A name that is
-    not a word of `encoding` is the name of a column. `options` are those of `payload` in mappings, such as `record`, `names`
-    and `redefines`. A record that does not fit ends the query, or is null with `errors="null"`. Raises OptionError.
+    `ccsid` and `encoding` are values for all records, or columns (by default 1208 and the encoding of COBOL on x86). A string
+    that is not a keyword of `encoding` is the name of a column. `options` are those of `payload` in mappings, such as
+    `record`, `names` and `redefines`. A record that does not fit ends the query, or is null with `errors="null"`. Raises
+    OptionError.
     """
     fixed, columns = _machine(ccsid, encoding)
     records: Column = _reading(_columns("from_record", copybook, fixed | options), errors)(column, *columns)
@@ -74,7 +75,7 @@ def to_record(
 def _machine(
     ccsid: int | Column | str | None, encoding: int | str | Column | None
 ) -> tuple[dict[str, Any], tuple[Column, Column]]:
-    """Return the options that are values, and the columns of the others."""
+    """Return the options that are values, and the columns for the other options."""
     fixed: dict[str, Any] = {}
     columns = []
     for name, value, words in (("ccsid", ccsid, ()), ("encoding", encoding, _WORDS)):
@@ -107,7 +108,7 @@ def _columns(what: str, copybook: str | Path, options: Mapping[str, Any], *, wri
 
 
 def _function(convert: Callable[..., Any], returned: DataType) -> Any:
-    """Return a function of Arrow columns as one of Spark columns."""
+    """Convert a function of Arrow columns to one of Spark columns."""
     return arrow_udf(convert, returned, ArrowUDFType.SCALAR)
 
 
@@ -137,7 +138,7 @@ def _check(reasons: list[str | None], errors: Errors) -> None:
 class RecordFunctions:
     """SQL functions for the records that a pipeline reads, in a session. Raises RecordLayoutError, OptionError.
 
-    Their names contain a digest of the copybook and the options, so a batch that is repeated with others is noticed.
+    Their names contain a digest of the copybook and the options, so a batch that is repeated with other ones is detected.
     """
 
     def __init__(self, spark: SparkSession, config: RecordConfig) -> None:
@@ -153,12 +154,12 @@ class RecordFunctions:
         return f"{self._record}({', '.join(arguments)})"
 
     def fault(self, *arguments: str) -> str:
-        """Return the SQL of why the record does not fit, or null."""
+        """Return the SQL of the reason why the record does not fit, or null."""
         return f"{self._fault}({', '.join(arguments)})"
 
 
 def _fault(convert: Callable[..., tuple[Any, list[str | None]]]) -> Any:
-    """Return the function of why records or rows do not fit, or null."""
+    """Return a function that returns the reasons why records or rows do not fit, or null."""
 
     def fault(*arguments: Any) -> Any:
         return pa.array(convert(*arguments)[1], pa.string())

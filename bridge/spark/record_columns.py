@@ -21,7 +21,7 @@ RECORD_ERROR: Final = "record_error"
 
 
 class RecordColumns:
-    """Converts columns of records. Pickled, it is built again of its options. Raises RecordLayoutError, OptionError.
+    """Converts columns of records. Only its options are pickled. Raises RecordLayoutError, OptionError.
 
     CCSID and Encoding of a record are those of the options, otherwise its own, otherwise 1208 and those of the CCSID.
     """
@@ -43,7 +43,7 @@ class RecordColumns:
         self._record.check(*self.written)
 
     def read(self, bodies: Any, ccsids: Any, encodings: Any) -> tuple[Any, list[str | None]]:
-        """Return the records of bodies, null for those that are not records, and why they are not."""
+        """Return the records of bodies (null if a body is not a record), and the reasons why bodies are not records."""
         documents: list[Any] = []
         errors: list[str | None] = []
         for body, ccsid, encoding in zip(*map(_values, (bodies, ccsids, encodings)), strict=True):
@@ -60,7 +60,7 @@ class RecordColumns:
         return pa.array(documents, self.type), errors
 
     def write(self, rows: Any) -> tuple[Any, list[str | None]]:
-        """Return the records of rows, null for those that do not fit, and why they do not."""
+        """Return the records of rows (null if a row does not fit), and the reasons why rows do not fit."""
         records: list[bytes | None] = []
         errors: list[str | None] = []
         for row in _values(rows):
@@ -78,7 +78,8 @@ class RecordColumns:
 class RecordRows:
     """Adds the columns `record` and `record_error` to the batches of an envelope.
 
-    The record is null if the body is not one. `without` are columns of the envelope that are only read.
+    The record is null if the body is not a record. `without` contains columns of the envelope that are read, but not
+    returned.
     """
 
     def __init__(self, columns: RecordColumns, body: str, without: Collection[str] = ()) -> None:
@@ -106,9 +107,9 @@ def _values(column: Any) -> Iterable[Any]:
 
 
 def struct_of(group: RecordItem, *, full: bool) -> Any:
-    """Return Arrow's type of a group. Raises OptionError for a number that Arrow and Spark do not have.
+    """Return Arrow's type of a group. Raises OptionError for a number that Arrow and Spark do not support.
 
-    `full`: binary numbers have all values of their bytes.
+    `full`: binary numbers use the full range of their bytes.
     """
     return pa.struct([pa.field(name, _type_of(item, full)) for name, item in _members(group)])
 

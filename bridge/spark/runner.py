@@ -33,9 +33,9 @@ from bridge.spark.failures import Mistake, QueryFailure, query_failure_of, sente
 from bridge.spark.internals import has_ended
 from bridge.spark.pipeline import TAKEN, BatchWriter, Pipeline, failing_message
 
-#: Seconds between two looks at a query.
-_LOOK: Final = 0.25
-#: Seconds without an error after which a query that failed counts as running, if there are no batches.
+#: Seconds between checks of a query.
+_POLL_INTERVAL: Final = 0.25
+#: Seconds without an error after which a failed query counts as running again, if it completes no batch.
 _STEADY: Final = 30.0
 #: Failures in a row without a known remedy after which a pipeline is given up, and the seconds between attempts.
 ATTEMPTS: Final = 8
@@ -46,7 +46,7 @@ _LOCK_WAIT: Final = 2.0
 
 
 class QueryFailed(Exception):
-    """A query failed. The message is for people."""
+    """A query failed. The message is for display."""
 
     def __init__(self, failure: QueryFailure) -> None:
         super().__init__(str(failure))
@@ -54,16 +54,16 @@ class QueryFailed(Exception):
 
 
 class PipelineBusy(Exception):
-    """Another process runs the pipeline. The message is for people."""
+    """Another process runs the pipeline. The message is for display."""
 
 
 class PipelineRunner:
     """Runs pipelines until they are done, or until `stop`.
 
-    `pipelines` plans each pipeline at each of its starts. `tell` prints a line, from several threads, and `seen` gets each
-    batch. `patience` is the time, in seconds, that a batch may take when the pipeline stops. A failure with a remedy is
-    retried indefinitely. A pipeline is given up if its SELECT cannot be computed for some row, or after `attempts` other
-    failures in a row.
+    `pipelines` contains functions that plan a pipeline, called at each of its starts. `report` prints a line, and `on_batch`
+    is called with each batch, both from several threads. `stop_timeout` is the time, in seconds, that a batch may take when
+    the pipeline stops. A failure with a remedy is retried indefinitely. A pipeline is given up if its SELECT cannot be
+    computed for some row, or after `attempts` other failures in a row.
     """
 
     def __init__(
@@ -71,17 +71,17 @@ class PipelineRunner:
         spark: SparkSession,
         pipelines: dict[str, Callable[[], Pipeline]],
         *,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         once: bool = False,
-        patience: float = 10.0,
+        stop_timeout: float = 10.0,
         attempts: int = ATTEMPTS,
         on_batch: Callable[[CompletedBatch], None] = lambda batch: None,
     ) -> None:
         self.spark = spark
-        self.tell = tell
-        self.patience = patience
+        self.report = report
+        self.stop_timeout = stop_timeout
         self.attempts = attempts
-        self.seen = on_batch
+        self.on_batch = on_batch
         self.control = ControlThread(self._requested)
         self._runs = {name: _Run(self, name, plan, once) for name, plan in pipelines.items()}
 
@@ -91,14 +91,14 @@ class PipelineRunner:
             run.stopping.set()
 
     def run(self) -> Sequence[str]:
-        """Run to the end; return the names of the pipelines that were given up."""
+        """Run to the end, and return the names of the pipelines that were given up."""
         threads = [threading.Thread(target=run.supervise, name=name) for name, run in self._runs.items()]
         try:
             for thread in threads:
                 thread.start()
             for thread in threads:
                 while thread.is_alive():  # a join without timeout would delay signals
-                    thread.join(_LOOK)
+                    thread.join(_POLL_INTERVAL)
         finally:
             self.control.stop()
         return sorted(name for name, run in self._runs.items() if run.state == "given up")
@@ -112,7 +112,7 @@ class PipelineRunner:
 
 
 class _Run:
-    """One pipeline. `supervise` runs on a thread of its own."""
+    """One pipeline. `supervise` runs on a separate thread."""
 
     def __init__(self, runner: PipelineRunner, name: str, plan: Callable[[], Pipeline], once: bool) -> None:
         self._runner = runner
@@ -132,27 +132,29 @@ class _Run:
         except QueryFailed as error:
             self._note(error.failure)
             how = "stopped" if error.failure.final else f"given up after {self._runner.attempts} attempts"
-            self._tell(f"{how}: {error}")
+            self._log(f"{how}: {error}")
         except PipelineBusy as error:
-            self._tell(str(error))
+            self._log(str(error))
         except Exception as error:  # a programming error, or the end of the JVM: the other pipelines continue
-            is_gone = has_ended(self._runner.spark, _LOOK) or "stopped SparkContext" in str(error)
+            is_gone = has_ended(self._runner.spark, _POLL_INTERVAL) or "stopped SparkContext" in str(error)
             if is_gone and self.stopping.is_set():  # SIGTERM for the whole process group, as `timeout` sends it
                 self.state = "stopped"
-                self._tell("stopped with its Java; a batch that was cut off is repeated at the next start")
+                self._log(
+                    "stopped, because its Java was stopped; a batch that was cut off is repeated at the next start"
+                )
             else:
                 what = (
                     "Java (the JVM of Spark) has ended" if is_gone else f"{type(error).__name__}: {sentence_of(error)}"
                 )
                 self._note(QueryFailure(what))
-                self._tell(f"given up: {what}")
+                self._log(f"given up: {what}")
         if self._status is not None:
             self._status.ended(self.state)
         if self._lock is not None:
             self._lock.close()
 
-    def _tell(self, text: str) -> None:
-        self._runner.tell(f"{self._name}: {text}")
+    def _log(self, text: str) -> None:
+        self._runner.report(f"{self._name}: {text}")
 
     def _note(self, failure: QueryFailure) -> None:
         if self._status is not None:
@@ -175,13 +177,13 @@ class _Run:
                     raise
                 wait = pause * random.uniform(0.8, 1.2)
                 self._note(error.failure)
-                self._tell(f"{error}; next attempt in {wait:.0f} s")
+                self._log(f"{error}; next attempt in {wait:.0f} s")
             self.stopping.wait(wait)
             pause = min(pause * 2, _LONGEST_PAUSE)
         return "stopped"
 
     def _run(self, batches: list[CompletedBatch]) -> bool:
-        """Run a query to its end; return False if it ended to be drained. Raises QueryFailed, PipelineBusy."""
+        """Run a query to its end. Return False if it ended so that it can be drained. Raises QueryFailed, PipelineBusy."""
         try:
             pipeline = self._plan()
             self._hold(pipeline.directory)
@@ -189,18 +191,18 @@ class _Run:
             writer = BatchWriter(pipeline)
             query = _start(pipeline, writer, once)
         except (PySparkException, Py4JError, Mistake, OSError) as error:
-            if has_ended(self._runner.spark, _LOOK):
+            if has_ended(self._runner.spark, _POLL_INTERVAL):
                 raise
             raise QueryFailed(query_failure_of(error)) from error
         assert self._status is not None
         self._status.running()
-        self._tell(f"started; its checkpoint is {pipeline.checkpoint}")
+        self._log(f"started; its checkpoint is {pipeline.checkpoint}")
         steady = time.monotonic() + _STEADY
         while query.isActive and not self.stopping.is_set() and (once or not self.once):
             self._report(pipeline, query, writer, batches)
             if time.monotonic() > steady:
                 self._status.steady()
-            self.stopping.wait(_LOOK)
+            self.stopping.wait(_POLL_INTERVAL)
         cut = query.isActive and self._end(pipeline, query, writer)
         self._report(pipeline, query, writer, batches)
         ended_by = query.exception()
@@ -208,7 +210,7 @@ class _Run:
             drains = not once and not self.stopping.is_set()
             how = "stopped" if self.stopping.is_set() else "stopped, to be drained" if drains else "done"
             how += " during a batch, which is repeated at the next start" if cut else ""
-            self._tell(f"{how}{_late_text(pipeline, sum(batch.late for batch in batches))}")
+            self._log(f"{how}{_late_text(pipeline, sum(batch.late for batch in batches))}")
             return not drains
         failure = query_failure_of(writer.error or ended_by)
         if failure.data:
@@ -231,11 +233,11 @@ class _Run:
             if batch.rows_in or batch.rows_out or batch.late:
                 batches.append(batch)
                 self._status.completed(batch)
-                self._tell(_line_of(pipeline, batch))
-                self._runner.seen(batch)
+                self._log(_line_of(pipeline, batch))
+                self._runner.on_batch(batch)
 
     def _hold(self, directory: Path) -> None:
-        """Keep other processes from running the pipeline, and listen for requests. Raises PipelineBusy, OSError."""
+        """Prevent other processes from running the pipeline, and listen for requests. Raises PipelineBusy, OSError."""
         if self._lock is not None:
             return
         directory.mkdir(parents=True, exist_ok=True)
@@ -245,20 +247,20 @@ class _Run:
                 self._lock = lock(directory / LOCK)
             except Locked as error:
                 if time.monotonic() >= before:
-                    raise PipelineBusy(f"process {error.process} runs it already ({directory / LOCK})") from error
-                time.sleep(_LOOK)
-        self._status = StatusRecord(directory, self._runner.tell)
+                    raise PipelineBusy(f"process {error.process} already runs it ({directory / LOCK})") from error
+                time.sleep(_POLL_INTERVAL)
+        self._status = StatusRecord(directory, self._runner.report)
         self._runner.control.listen(self._name, directory)
 
     def _end(self, pipeline: Pipeline, query: StreamingQuery, writer: BatchWriter) -> bool:
-        """End a query after its current batch; return whether the batch was cut off."""
+        """End a query after its current batch, and return whether the batch was cut off."""
         writer.stopping = True
-        before = time.monotonic() + self._runner.patience
+        before = time.monotonic() + self._runner.stop_timeout
         while query.isActive and time.monotonic() < before:
             number = max(writer.batches, default=None)
             if not writer.busy and (number is None or (pipeline.checkpoint / "commits" / str(number)).exists()):
                 break
-            time.sleep(_LOOK / 5)
+            time.sleep(_POLL_INTERVAL / 5)
         cut = writer.busy
         query.stop()
         return cut
@@ -311,8 +313,8 @@ def _line_of(pipeline: Pipeline, batch: CompletedBatch) -> str:
 
 
 def _late_text(pipeline: Pipeline, late: int) -> str:
-    """Return what to report about late rows at the end."""
+    """Return the text about late rows at the end of a run."""
     if not late:
         return ""
-    rows = f"{late} row{'s' if late > 1 else ''} came too late and"
-    return f"; {rows} went where late: says" if pipeline.late is not None else f"; at least {rows} are in no result"
+    rows = f"{late} late row{'s' if late > 1 else ''}"
+    return f"; wrote {rows} as specified in late" if pipeline.late is not None else f"; dropped at least {rows}"

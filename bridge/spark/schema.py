@@ -29,7 +29,7 @@ def spark_schema(schema: Any, columns: Sequence[EnvelopeColumn]) -> StructType:
 MQ_SCHEMA: Final = spark_schema(MQ_ARROW_SCHEMA, MQ_COLUMNS)
 MQTT_SCHEMA: Final = spark_schema(MQTT_ARROW_SCHEMA, MQTT_COLUMNS)
 
-# Columns that are written --------------------------------------------------------------------------------------------
+# Written columns -----------------------------------------------------------------------------------------------------
 
 #: Options of Spark itself that it passes to a sink.
 SPARK_OPTIONS: Final = ("checkpointLocation", "queryName", "path")
@@ -64,14 +64,14 @@ def _type_name(type_: DataType, expected: str) -> str:
 
 
 def column_values(batch: Any, name: str) -> Sequence[Any]:
-    """Return the values of a column of a record batch, null if there is no such column."""
+    """Return the values of a column of a record batch, null if the column does not exist."""
     if name not in batch.schema.names or (column := batch.column(name)).null_count == batch.num_rows:
         return [None] * batch.num_rows
     values: list[Any] = column.to_pylist()
     return values
 
 
-# Rows that a mapping rejects: mappings make the column `refusal`, and writers read it --------------------------------
+# Rows that a mapping rejects: mappings create the column `refusal`, and writers read it ------------------------------
 
 REFUSAL_TYPE: Final = pa.struct(
     [pa.field("reason", pa.int32()), pa.field("sentence", pa.string()), pa.field("source", pa.string())]
@@ -88,9 +88,9 @@ class RowRefusal(msgspec.Struct, frozen=True):
     #: MQRC_
     reason: int
     sentence: str
-    #: the topic or queue that it came from
+    #: the topic or queue from which the row came
     source: str
-    #: of a row whose text cannot be encoded, or that chooses a name which it must not choose
+    #: set for a row whose text cannot be encoded, or that chooses a forbidden name
     destination: Destination | None = None
     #: what cannot be put to the destination
     what: str = "its text"
@@ -102,7 +102,7 @@ class RowRefusal(msgspec.Struct, frozen=True):
 
     @property
     def problem(self) -> str:
-        """What is wrong, without source and reason code."""
+        """The problem, without source and reason code."""
         if self.destination is None:
             return self.sentence
         kind = "topic" if self.destination.is_topic else "queue"
@@ -110,7 +110,7 @@ class RowRefusal(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, value: dict[str, Any] | None) -> RowRefusal | None:
-        """Return the refusal in a value of the column, if any."""
+        """Return the refusal in a value of the column, or None."""
         if value is None:
             return None
         return cls(value["reason"] or cmqc.MQRC_NONE, value["sentence"] or "", value["source"] or "")

@@ -10,13 +10,14 @@ from typing import Any, Final
 import msgspec
 
 SUFFIX: Final = ".arrow"
-#: The suffix of the last segment after its rows were committed: the file stays because its metadata has the session's state.
+#: The suffix of the last segment after its rows were committed. The file stays, because it contains the session's state.
 READ_SUFFIX: Final = ".read"
 #: The file with the identifier of the spool, and the queue, subscription or topic filter.
 IDENTITY: Final = "spool.json"
-#: The file with the number of the last published segment (`bridge.witness`). An object store has none.
+#: The file with the number of the last published segment (`bridge.witness`). An object store has no such file.
 WITNESS: Final = "witness"
-#: The file with the number of the last segment whose messages were put back on their queue, and one that exists meanwhile.
+#: The file with the number of the last segment whose messages were put back on their queue, and one that exists until that is
+#: complete.
 RETURNED: Final = "returned"
 RETURNING: Final = "returning"
 #: The first bytes of the CorrelId of a state message.
@@ -51,7 +52,7 @@ class SpoolState(msgspec.Struct, array_like=True, frozen=True):
     """The state message of the spool of a queue, on the state queue of mappings."""
 
     queue: str
-    #: process of the reader, for people
+    #: process of the reader, for display
     owner: str
     spool: str
     #: number of the last segment
@@ -103,7 +104,7 @@ class Segment(msgspec.Struct, frozen=True, order=True):
         return cls(number, rows, size, milliseconds, checksum, match[6])
 
     def messages(self, source: str) -> str:
-        """Describe its messages, which came from `source`, for people."""
+        """Describe its messages, which came from `source`, for display."""
         first = datetime.fromtimestamp(self.time / 1000, UTC).isoformat(" ", "seconds")
         return f"{self.rows} messages of {source} ({self.size} bytes, the first of {first})"
 

@@ -30,7 +30,7 @@ _PACKAGES: Final = ("pyspark", "pyarrow", "pandas")
 #: A log configuration for users without their own: warnings only.
 _LOGGING: Final = shlex.quote(f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}")
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-#: The setting that bounds a task, in MiB.
+#: The setting that limits the size of a task, in MiB.
 _MESSAGE_SIZE: Final = "spark.rpc.message.maxSize"
 #: Runs Python workers without Spark's own archives on their path, which halves the time of their imports.
 PYTHON_WORKER: Final = Path(__file__).with_name("python-worker")
@@ -48,14 +48,14 @@ SETTINGS: Final[Mapping[str, str]] = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    # A table that is saved without a path is not left in the working directory.
+    # Do not save tables without a path in the working directory.
     "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "mqbridge-spark-warehouse"),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 #: Java starts faster if it does not verify Spark's classes.
 _JAVA: Final = "-XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-#: A Java for short runs, which compiles fast rather than well.
+#: Java options for short runs: fast compilation, slower code.
 QUICK_JAVA: Final = f"{_JAVA} -XX:TieredStopAtLevel=1"
 #: Settings of a session on this machine.
 LOCAL_SETTINGS: Final[Mapping[str, str]] = {
@@ -91,7 +91,7 @@ def session(
     settings: Mapping[str, str] | None = None,
     registers: bool = True,
 ) -> SparkSession:
-    """Return a Spark session, or the one that runs already. `registers`: register the data sources of this package.
+    """Return a Spark session, or the one that already runs. `registers`: register the data sources of this package.
 
     `master` is Spark's (`local[4]`, `spark://host:7077`); None: all cores of this machine. `settings` are Spark's own
     properties and take precedence. Sets JAVA_HOME and variables for Python workers in the environment of this process.
@@ -215,7 +215,7 @@ def java_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str
         old.append(f"the one in {home} " + (f"is Java {version}" if version else "does not run"))
     why = f" ({', '.join(old)})" if old else ""
     raise SparkMissing(
-        f"Spark needs Java {OLDEST_JAVA} or newer, and there is none{why}: `{install('spark')}` brings one."
+        f"Spark needs Java {OLDEST_JAVA} or newer, and none was found{why}: `{install('spark')}` installs one."
     )
 
 

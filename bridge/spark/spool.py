@@ -82,10 +82,10 @@ class SpoolPlace:
         if "://" in path:
             self.remote, self._base = _remote(path)
 
-    def write(self, name: str, data: Any) -> None:
+    def write(self, name: str, content: Any) -> None:
         """Write a file durably. It appears with all of its content."""
         with self.creating(name) as file:
-            file.write(data)
+            file.write(content)
 
     @contextlib.contextmanager
     def creating(self, name: str) -> Iterator[IO[bytes]]:
@@ -153,12 +153,12 @@ def _remote(url: str) -> tuple[Any, str]:
 class Spool:
     """The spool of one queue or topic filter, below the directory or URL of a query.
 
-    `append`, `publish` and `discard` are for one thread; everything else may be called from any. Raises OSError, SpoolBusy,
-    SpoolDamaged.
+    `append`, `publish` and `discard` are for one thread. Everything else may be called from any thread. Raises OSError,
+    SpoolBusy, SpoolDamaged.
     """
 
     def __init__(self, below: str, source: str, *, returning: bool = False) -> None:
-        """Open the spool of a source. `returning`: to put its messages back, also after an attempt that was cut off."""
+        """Open the spool of a source. `returning`: its messages will be put back, possibly after an interrupted attempt."""
         self.place = SpoolPlace(f"{below}/{directory_name(source)}")
         self._lock: IO[str] | None = None
         if self.place.remote is None:
@@ -185,7 +185,7 @@ class Spool:
         #: number of the last segment whose messages were put back
         self.returned = int(bytes(self.place.read(RETURNED))) if RETURNED in names else 0
         self.run = uuid.uuid4().hex[:12]
-        #: whether this process has made the spool
+        #: whether this process has created the spool
         self.new = IDENTITY not in names
         if self.new and WITNESS in names and self._witnessed().number:
             raise SpoolDamaged(f"{self.place.path}/{IDENTITY} is missing; hint: start with a new spool and checkpoint")
@@ -232,11 +232,12 @@ class Spool:
     def recover(self, last: int | None = None, runs: Sequence[tuple[int, str]] = ()) -> list[tuple[int, str]]:
         """Find the published segments after a restart, and delete all others. Return `runs`.
 
-        `last` is the number of the last published segment, and `runs` the readers of all: the number of the first segment and
-        the word of each. None: a file is published as soon as it exists. Raises SpoolDamaged if the last ones are missing.
+        `last` is the number of the last published segment. `runs` contains the number of the first segment and the word of
+        each reader. `last` None: a file is published as soon as it exists. Raises SpoolDamaged if the last segments are
+        missing.
 
-        If the witness has a larger number than `last`, the queue manager was restored. All segments up to that number are
-        kept. Then `runs` includes their readers.
+        If the witness contains a larger number than `last`, the queue manager was restored. All segments up to that number
+        are kept. Then `runs` includes their readers.
         """
         segments: dict[int, Segment] = {}
         last_read: Segment | None = None
@@ -320,12 +321,12 @@ class Spool:
 
     @property
     def first(self) -> int:
-        """The number of the first segment that is not deleted, or of the next one."""
+        """The number of the first existing segment, or of the next one."""
         with self._changed:
             return next(iter(self._segments), self.last + 1)
 
     def state(self) -> bytes | None:
-        """Return the state in the metadata of the last segment. None: there is no segment. Raises SpoolDamaged."""
+        """Return the state in the metadata of the last segment, or None without segments. Raises SpoolDamaged."""
         if self.last in self._segments:
             name = self._segments[self.last].name
         elif self._read is not None:
@@ -439,7 +440,7 @@ def identity_of(place: SpoolPlace) -> SpoolIdentity:
 def open_former(below: str, sources: Iterable[str]) -> dict[str, Spool]:
     """Return the spools below a directory or URL except those of `sources`, which are read. `recover` is up to the caller.
 
-    A spool that another process uses is left out, because that process reads it. Raises OSError, SpoolDamaged.
+    A spool that another process uses is omitted, because that process reads it. Raises OSError, SpoolDamaged.
     """
     former: dict[str, Spool] = {}
     places = [SpoolPlace(f"{below}/{name}") for name in SpoolPlace(below).names() if is_directory_name(name)]
@@ -451,9 +452,9 @@ def open_former(below: str, sources: Iterable[str]) -> dict[str, Spool]:
 
 
 def check_abandoned(spool: Spool, position: int, options: StreamOptions) -> int:
-    """Return how many messages a spool, whose source is no longer read, has after the segment `position`.
+    """Return the number of messages after segment `position` in a spool whose source is no longer read.
 
-    Raises DataLoss if there are any, or logs it, as the options specify.
+    Raises DataLoss if there are messages, or logs it, as the options specify.
     """
     fails = options.fail_on_data_loss
     rows = sum(segment.rows for segment in spool.between(position, spool.last, complete=fails))
@@ -535,9 +536,9 @@ def read_segments(path: str, names: Iterable[str], schema: Any) -> Iterator[Any]
 def read_content(
     content: Any, schema: Any, name: str = "of the spool", start: int = 0, count: int | None = None
 ) -> Iterator[Any]:
-    """Yield rows of a segment, given as the content of its file, as record batches. Raises SpoolDamaged.
+    """Yield rows of a segment as record batches. `content` is the content of its file. Raises SpoolDamaged.
 
-    They are `count` rows after the first `start`. None: all that follow.
+    Skip the first `start` rows, then yield `count` rows, or all others if `count` is None.
     """
     reader = pa.ipc.open_file(pa.py_buffer(content))
     for number in range(reader.num_record_batches):
@@ -574,13 +575,13 @@ def _projected(batch: Any, schema: Any, name: str) -> Any:
 
 
 class SpoolFiller(ABC):
-    """A producer of segments, on a thread of its own: the reader of a queue, or the subscriber of a topic filter."""
+    """A producer of segments on a separate thread: the reader of a queue, or the subscriber of a topic filter."""
 
     #: number of messages waiting at the source, as far as known
     depth = 0
 
     def __init__(self, source: str, spool: Spool, options: StreamOptions) -> None:
-        """Make a producer. It adds nothing to a spool that has more data than `options.spool_limit`."""
+        """Create a producer. It adds nothing to a spool that contains more data than `options.spool_limit`."""
         self.source = source
         self.spool = spool
         self._limit = options.spool_limit
@@ -590,7 +591,7 @@ class SpoolFiller(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Connect, and start to fill the spool."""
+        """Connect, and start filling the spool."""
 
     def stop(self) -> None:
         """Stop, and disconnect."""
@@ -630,7 +631,7 @@ STREAM_OPTIONS: Final = (
     "maxMessagesPerTrigger",
     "maxBytesPerTrigger",
 )
-#: Messages, and bytes of message data, of a micro-batch: the fixed cost of a batch is then small.
+#: Maximum number of messages, and bytes of message data, in a micro-batch: large, because each batch has a fixed cost.
 MAX_MESSAGES: Final = 100_000
 MAX_BYTES: Final = 256 * 1024 * 1024
 #: Bytes of message data in a spool above which its reader pauses.

@@ -1,4 +1,4 @@
-"""What is in the spools of a query: messages that are in no finished batch, by queue, subscription or topic filter."""
+"""The contents of a query's spools: messages in no finished batch, by queue, subscription or topic filter."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ class SpoolContents(msgspec.Struct, frozen=True):
     messages: int
     #: bytes of message data
     bytes: int
-    #: when the first one was put or received, in seconds since 1970. None: there are no messages
+    #: when the first message was put or received, in seconds since 1970. None without messages
     oldest: float | None
-    #: those of a batch that was planned and is not finished
+    #: number of messages in a batch that was planned, but is not finished
     planned: int
 
 
 def messages_of(spools: Iterable[SpoolContents], sources: Collection[str]) -> tuple[int, int]:
-    """Return the messages in spools, and those of them whose queue or topic is not among those that are read."""
+    """Return the number of messages in spools, and of those whose queue or topic is not in `sources`."""
     counts = [(spool.messages, 0 if spool.source in sources else spool.messages) for spool in spools]
     return sum(messages for messages, _ in counts), sum(unread for _, unread in counts)
 
@@ -96,7 +96,7 @@ class Files(Protocol):
     path: str
 
     def names(self) -> list[str]:
-        """Return their names. There are none if the directory does not exist."""
+        """Return their names. The list is empty if the directory does not exist."""
 
     def read(self, name: str) -> Any:
         """Return the content of a file as a buffer."""
@@ -120,8 +120,8 @@ class Directory:
 def inventory(below: str, positions: Positions, files: Callable[[str], Files] = Directory) -> list[SpoolContents]:
     """Return the contents of the spools below a directory, without connecting to the queue manager.
 
-    `files` gives access to them. After a crash, a spool may have one more segment, whose unit of work was backed out. Raises
-    OSError, SpoolDamaged.
+    `files` gives access to their files. After a crash, a spool may contain an additional segment whose unit of work was
+    backed out. Raises OSError, SpoolDamaged.
     """
     spools = [files(f"{below}/{name}") for name in sorted(files(below).names()) if is_directory_name(name)]
     return [_contents_of(spool, names, positions) for spool in spools if IDENTITY in (names := spool.names())]
@@ -152,7 +152,7 @@ def absent_spools(messages: Iterable[Message], directories: Iterable[Path]) -> l
     """
     present: set[str] = set()
     for file in (file for directory in directories for file in directory.glob(f"*/{IDENTITY}")):
-        with contextlib.suppress(SpoolDamaged):  # a pipeline does not start with it, either
+        with contextlib.suppress(SpoolDamaged):  # a pipeline does not start with a damaged spool, either
             present.add(SpoolIdentity.of(str(file.parent), file.read_bytes()).id)
     states: list[SpoolState] = []
     for message in messages:
@@ -213,10 +213,10 @@ def _damage_in(directory: Path, checkpoint: Path | None) -> Iterator[str]:
         try:
             damaged = checksum_of(directory / name) != segment.checksum
         except FileNotFoundError:
-            damaged = segment.number > finished()  # otherwise, a query has deleted it meanwhile
+            damaged = segment.number > finished()  # otherwise, a query has deleted it in the meantime
         if damaged:
             yield f"segment {directory / name} is damaged: it has {segment.messages(identity.source)}"
 
 
-#: Numbers of missing segments that are listed.
+#: Maximum number of missing segments that are listed.
 _SHOWN = 10

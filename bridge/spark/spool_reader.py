@@ -1,7 +1,7 @@
 """Streaming reads from spools: a reader per queue or topic filter fills each, and batches are ranges of segments.
 
-The offset of a batch has the number of the last segment of each spool, so a batch that is run again has the same rows. Spark
-asks for the offset after a batch only when the batch is in its commit log. Then the segments of the batch are deleted.
+The offset of a batch contains the number of the last segment of each spool, so a repeated batch contains the same rows. Spark
+requests the offset after a batch only when the batch is in its commit log. Then the segments of the batch are deleted.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from bridge.spark.spool import (
     slice_of,
 )
 
-#: The version of the offsets. Versions 1 and 2 had MsgIds or row numbers.
+#: The version of the offsets. Versions 1 and 2 contained MsgIds or row numbers.
 _VERSION: Final = 3
-#: Seconds between looks at the spools.
+#: Seconds between checks of the spools.
 _TURN: Final = 0.02
 
 #: The key of the options of a table in the metadata of its first column.
@@ -128,11 +128,11 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         *,
         keeps_state: bool = False,
     ) -> None:
-        """Make a reader. `fillers` returns what fills the spools, by queue or topic filter, not started.
+        """Create a reader. `fillers` returns the producers of the spools, by queue or topic filter, not started.
 
-        `former` returns the spools of queues or topic filters that are no longer read. The rest of a batch that was planned
-        when they were read is read from them. Messages after that batch are a DataLoss.
-        `keeps_state`: the last segment of a spool stays for the state in it.
+        `former` returns the spools of queues or topic filters that are no longer read. A batch that was planned when they
+        were still read is completed from them. Messages after that batch cause a DataLoss.
+        `keeps_state`: the last segment of a spool is kept, because it contains state.
         """
         self._stream = options
         self._schema = schema
@@ -141,21 +141,21 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._keeps_state = keeps_state
         self._fillers: dict[str, SpoolFiller] = {}
         self._former: Mapping[str, Spool] = {}
-        #: messages in spools that are no longer read, if that is no error
+        #: messages in spools that are no longer read, if that is not an error
         self._abandoned: dict[str, int] = {}
         self._available_now = False
-        #: number of the segment of each spool where an availableNow run ends
+        #: number of the last segment of each spool in an availableNow run
         self._target: dict[str, int] | None = None
-        #: segments of the batch that was planned last, by spool
+        #: segments of the last planned batch, by spool
         self._batch: dict[str, list[Segment]] = {}
-        #: the end of the batch that was planned last, and of the last one that Spark has committed
+        #: the end of the last planned batch, and of the last batch that Spark has committed
         self._planned: Offset | None = None
         self._committed: Offset | None = None
 
     # Offsets ---------------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> Offset:
-        """Return the offset before the first batch: everything that is in the spools follows."""
+        """Return the offset before the first batch, which precedes everything in the spools."""
         return {"version": _VERSION, "spools": {}}
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -163,11 +163,11 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._stream.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """End the run with what is available now."""
+        """End the run after the messages that are available now."""
         self._available_now = True
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Return the next batch, or `start` if there is none. The segments up to `start`, which is committed, are deleted."""
+        """Return the end of the next batch, or `start` without one. Delete the segments up to `start`, which is committed."""
         self.finish(start)
         end = self._next(start, limit)
         while end == start and self._available_now and self._target is None:
@@ -192,15 +192,15 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._close_former()
 
     def commit(self, end: Offset) -> None:
-        """Delete the segments of a committed batch. Spark calls this late; `latestOffset` has usually done it."""
+        """Delete the segments of a committed batch. Spark calls this late. `latestOffset` has usually deleted them."""
         self._committed = end
         self.finish(end)
 
     def _check_progress(self, start: Offset, end: Offset) -> None:
         """Raise AsyncProgress if the commit log of the query is written asynchronously.
 
-        Otherwise Spark commits a batch after `latestOffset` and before the partitions of the next one. The option of the
-        query itself is invisible to a source.
+        Otherwise Spark commits a batch after `latestOffset` and before the partitions of the next one. A source cannot
+        read the option of the query.
         """
         if end == self._planned and start["spools"] and start != self._committed:
             raise AsyncProgress(
@@ -226,7 +226,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _spools(self) -> dict[str, Spool]:
-        """The spools by source, those that are no longer read, too."""
+        """The spools by source, including those that are no longer read."""
         return {**{source: filler.spool for source, filler in self._fillers.items()}, **self._former}
 
     def _close_former(self) -> None:
@@ -325,13 +325,13 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from read_content(content_of(SpoolPlace(path), segment.name), self._schema, segment.name, start, rows)
 
     def stop(self) -> None:
-        """Disconnect. A process that is killed instead leaves everything to its successor."""
+        """Disconnect."""
         _stop(self._fillers)
         self._fillers = {}
         self._close_former()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the backlog of each spool, for the progress of the query. This is not an offset to start from."""
+        """Return the backlog of each spool, for the progress of the query. A query cannot start from this offset."""
         backlog: dict[str, Any] = {
             source: {"messages": 0, "bytes": 0, "waiting": rows, "oldest": None}
             for source, rows in self._abandoned.items()
@@ -358,7 +358,7 @@ def _stop(fillers: Mapping[str, SpoolFiller]) -> None:
 
 
 def _even(slices: list[Slice], count: int) -> list[list[Slice]]:
-    """Return slices in `count` parts whose numbers of rows differ by one at most, in their order."""
+    """Divide slices into `count` parts whose numbers of rows differ by at most one, in their order."""
     total = sum(piece.rows for piece in slices)
     parts: list[list[Slice]] = []
     pending = slices[::-1]
@@ -376,9 +376,9 @@ def _even(slices: list[Slice], count: int) -> list[list[Slice]]:
     return parts
 
 
-#: Variable of the environment of a source: spark.rpc.message.maxSize, in MiB, which bounds a task. Spark's default is 128.
+#: Environment variable of a source: spark.rpc.message.maxSize, in MiB, which limits a task. Spark's default is 128.
 TASK_VARIABLE: Final = "MQBRIDGE_SPARK_MESSAGE_SIZE"
-#: Bytes of embedded rows in a task at most, so that several tasks share a batch; and bytes for the rest of the task.
+#: Maximum bytes of embedded rows in a task, so that several tasks share a batch, and bytes for the rest of the task.
 _EMBEDDED_BYTES: Final = 32 * 1024 * 1024
 _TASK_OVERHEAD: Final = 512 * 1024
 

@@ -1,7 +1,7 @@
 """Put messages of a spool back on their queue, each exactly once.
 
-A unit of work puts the messages of one segment, and replaces the record on SYSTEM.MQTT.MAPPING.STATE that has the number of
-the segment. The segment is deleted after the commit. So an attempt that was cut off is continued with the next segment.
+A unit of work puts the messages of one segment, and replaces the record on SYSTEM.MQTT.MAPPING.STATE that contains the
+number of the segment. The segment is deleted after the commit. So an interrupted attempt continues with the next segment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bridge.mq.remote import Put, put_many
 from bridge.mq.state import MappingState, StateQueue
 from bridge.spark.columns import MD_TYPE
 from bridge.spark.mq.envelope import field_of
-from bridge.spark.mq.queue_reader import patiently, recover
+from bridge.spark.mq.queue_reader import recover, with_retries
 from bridge.spark.segment import RETURNED, RETURNING, SUFFIX, Segment
 from bridge.spark.spool import Spool, columns_in, content_of, read_content
 from bridge.spark.spool_inventory import Positions
@@ -44,10 +44,10 @@ def put_back(
     to: str | None = None,
     settle: Callable[[Spool, bool], object] = lambda spool, keeps_state: None,
 ) -> int:
-    """Put the messages of the spool of a source on their queue, or on the queue `to`. Return how many.
+    """Put the messages of the spool of a source on their queue, or on the queue `to`. Return their number.
 
-    Publications of a topic filter become messages as a subscriber of the queue manager gets them, so they need `to`.
-    `settle` deletes the segments of a spool that a target has already. Raises NotReturned, MQError, OSError, SpoolBusy,
+    Publications of a topic filter become messages as a subscriber of the queue manager receives them, so they need `to`.
+    `settle` deletes the segments of a spool that a target already contains. Raises NotReturned, MQError, OSError, SpoolBusy,
     SpoolDamaged.
     """
     spool = Spool(below, source, returning=True)
@@ -60,7 +60,7 @@ def put_back(
         settle(spool, from_topic)
         position = MappingState(connection, spool.id, what=RECORD)
         # The commit of an attempt whose connection was lost may be in progress.
-        returned = patiently(lambda: int(position.load(create=False) or 0))
+        returned = with_retries(lambda: int(position.load(create=False) or 0))
         spool.delete_through(returned, keep_state=from_topic)
         finished = max(returned, positions.finished.get(spool.id, 0))
         segments = spool.between(max(finished, spool.first - 1), spool.last)

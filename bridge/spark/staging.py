@@ -1,13 +1,13 @@
-"""Staging: the rows of a batch, kept until the driver writes all of them.
+"""Staging: the rows of a batch are stored until the driver writes all of them.
 
-Spark runs tasks again, and it repeats a failed batch with other partitions, in another order, or with other values. Only the
+Spark may repeat tasks, and may repeat a failed batch with other partitions, in another order, or with other values. Only the
 driver knows that all tasks of a batch have succeeded. So a task stages its rows, and only the driver writes them:
 
     STAGE/QUERY/BATCH/ATTEMPT/PARTITION-TASK.arrow   the rows of a task, synced
     STAGE/QUERY/BATCH/manifest                       the files that the driver has begun to write
 
-A few rows travel in the commit message of the task instead. Once a manifest exists, the batch is what the manifest lists. The
-tasks of a repeated batch stage nothing then.
+A few rows travel in the commit message of the task instead. Once a manifest exists, it determines the content of the batch.
+The tasks of a repeated batch then stage nothing.
 
 `BatchFiles` does the same for the formats of Spark that write files.
 """
@@ -40,20 +40,20 @@ from bridge.spark.options import Options
 from bridge.spark.spool import SpoolPlace
 from bridge.spark.task import BatchIdentity
 
-#: Bytes of rows of a task that travel in its commit message instead of a file.
+#: Maximum bytes of rows of a task that are sent in its commit message instead of a file.
 MESSAGE_BYTES: Final = 1024 * 1024
-#: The same if there is no directory.
+#: The same without a staging directory.
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 #: The staging directory in the checkpoint of a query without the option `stage`.
 _IN_CHECKPOINT: Final = "stage"
 _MANIFEST: Final = "manifest"
-#: The beginning of the name of a directory for one write.
+#: Prefix of the name of a directory for one write.
 _TEMPORARY: Final = "mqbridge-stage-"
-#: The beginning of the names of writes that cannot be repeated.
+#: Prefix of the names of writes that cannot be repeated.
 _UNNAMED: Final = "unnamed-"
 #: Seconds after which staged files of such a write are deleted.
 _ABANDONED: Final = 30 * 24 * 3600
-#: Bytes of a file name at most; longer names of queries are replaced by their digests.
+#: Maximum bytes of a file name. Longer names of queries are replaced by their digests.
 _NAME_LENGTH: Final = 200
 _HINT: Final = (
     "set the option stage to a directory (or URL) that the driver and all workers reach, or lower maxRowsPerTrigger"
@@ -62,7 +62,7 @@ _HINT: Final = (
 
 
 class StageMissing(Exception):
-    """A batch needs a staging directory, and there is none that the driver and the worker reach."""
+    """A batch needs a staging directory that the driver and the worker reach, but there is none."""
 
 
 class StageUnusable(OSError):
@@ -117,7 +117,7 @@ class Staged(WriterCommitMessage):
 
 
 def stage_of(options: Options) -> str:
-    """Return the staging directory that options name, "" if there is none. Raises OptionError.
+    """Return the staging directory that options specify, or "". Raises OptionError.
 
     Without the option `stage`, a streaming query uses a directory in its checkpoint, if the checkpoint is a path.
     """
@@ -128,13 +128,13 @@ def stage_of(options: Options) -> str:
 
 
 def temporary_stage() -> str:
-    """Return a directory that does not exist, for a write that cannot be repeated."""
+    """Return the name of a new directory, for a write that cannot be repeated."""
     delete_abandoned(Path(tempfile.gettempdir()), _TEMPORARY)
     return f"{tempfile.gettempdir()}/{_TEMPORARY}{uuid.uuid4().hex}"
 
 
 def make_stage(stage: str) -> str:
-    """Make a staging directory, on the driver, and return it. A task that does not find it is elsewhere. Raises OSError."""
+    """Create a staging directory on the driver and return it. A task that does not find it runs elsewhere. Raises OSError."""
     if stage and "://" not in stage:
         with _disk(stage):
             make_directory(Path(stage))
@@ -145,7 +145,7 @@ def make_stage(stage: str) -> str:
 def delete_abandoned(parent: Path, prefix: str) -> None:
     """Delete the directories of killed writes that cannot be repeated: those with a prefix, unchanged for 30 days."""
     for directory in parent.glob(f"{prefix}*"):
-        with contextlib.suppress(OSError):  # another write deletes it, or it belongs to another user
+        with contextlib.suppress(OSError):  # another write is deleting it, or it belongs to another user
             latest = max(path.lstat().st_mtime for path in (directory, *directory.rglob("*")))
             if latest < time.time() - _ABANDONED:
                 shutil.rmtree(directory)
@@ -205,7 +205,7 @@ class StagedWriter(DataSourceArrowWriter, abc.ABC):
     """A writer of a batch write, whose tasks stage their rows. `put` writes them."""
 
     def __init__(self, stage: str, name: str | None, batch: int = 0) -> None:
-        """Make a writer. `name`: the write may be repeated under this name."""
+        """Create a writer. `name`: the write may be repeated under this name."""
         self._stage = stage
         self._attempt = uuid.uuid4().hex
         self._identity = BatchIdentity(f"{_UNNAMED}{self._attempt}" if name is None else name, batch)
@@ -266,11 +266,11 @@ class _Summed:
         self._file = file
         self.checksum = 0
 
-    def write(self, data: Any) -> int:
+    def write(self, content: Any) -> int:
         """Write bytes."""
-        self.checksum = zlib.crc32(data, self.checksum)
-        self._file.write(data)
-        return len(data)
+        self.checksum = zlib.crc32(content, self.checksum)
+        self._file.write(content)
+        return len(content)
 
     def flush(self) -> None:
         """Do nothing: the file is synced when it is complete."""
@@ -291,7 +291,7 @@ def _disk(stage: str) -> Iterator[None]:
 
 
 def make_directory(directory: Path) -> None:
-    """Make a directory and its parents durably. Payloads are confidential, so others cannot read it. Raises OSError."""
+    """Create a directory and its parents durably. Other users cannot read it: payloads are confidential. Raises OSError."""
     if not directory.is_dir():
         make_directory(directory.parent)
         directory.mkdir(mode=0o750, exist_ok=True)
@@ -351,7 +351,7 @@ class StagedBatch:
         return msgspec.msgpack.decode(place.read(_MANIFEST), type=Manifest)
 
     def record(self) -> Manifest:
-        """Write the rows that are in no file, and then the manifest. Raises StageMissing, OSError."""
+        """Write the rows that are not in a file, and then the manifest. Raises StageMissing, OSError."""
         if not self._stage:
             raise StageMissing(
                 f"{self.identity} has {self.rows} rows ({self.size} bytes), which is more than one unit of work, and there"
@@ -374,14 +374,14 @@ class StagedBatch:
         return manifest
 
     def delete(self) -> None:
-        """Delete everything that is staged for the query: its batch is written. Raises OSError."""
+        """Delete all staged files of the query after its batch was written. Raises OSError."""
         if self._stage:
             temporary = is_temporary(self._stage)
             SpoolPlace(self._stage if temporary else query_directory(self._stage, self.identity.query)).delete_all()
 
 
 def is_recorded(stage: str, identity: BatchIdentity) -> bool:
-    """Return whether there is a manifest of a batch. Raises OSError."""
+    """Return whether a batch has a manifest. Raises OSError."""
     return SpoolPlace(batch_directory(stage, identity)).exists(_MANIFEST)
 
 
@@ -423,7 +423,7 @@ def check_file(identity: BatchIdentity, file: StagedFile) -> None:
 
 
 def check_manifest(manifest: Manifest, start: int) -> None:
-    """Check the files of a manifest, of which `start` rows were written already. Raises StageDamaged."""
+    """Check the files of a manifest. `start` rows have already been written. Raises StageDamaged."""
     for file, _ in _after(manifest, start):
         try:
             check_file(manifest.identity, file)
@@ -444,7 +444,7 @@ def manifest_batches(manifest: Manifest, start: int) -> Iterator[tuple[int, Any]
 
 
 def _after(manifest: Manifest, start: int) -> Iterator[tuple[StagedFile, int]]:
-    """Yield the files with rows after the first `start` of a manifest, and how many rows of each come before."""
+    """Yield the files with rows after the first `start` of a manifest, and the number of rows of each that precede them."""
     for file in manifest.files:
         if start < file.rows:
             yield file, start
@@ -471,7 +471,7 @@ class BatchFiles:
     """
 
     def __init__(self, directory: Path, writer: str) -> None:
-        """Make the files of a writer: a query and a role. The role is a number if a pipeline has several destinations."""
+        """Create the files of a writer: a query and a role. The role is a number if a pipeline has several destinations."""
         self._directory = directory
         self._own = directory / ".mqbridge" / writer
         query, _, role = writer.rpartition("-")
@@ -491,7 +491,7 @@ class BatchFiles:
         return self._is_published(batch) or self._is_staged(batch)
 
     def stage(self, batch: int, write: Callable[[str], None]) -> None:
-        """Write the files of a batch to staging, instead of those of an attempt before. Raises OSError."""
+        """Write the files of a batch to staging, replacing those of an earlier attempt. Raises OSError."""
         self.discard()
         self._staging.mkdir(parents=True)
         staged = self._staging / str(batch)
@@ -508,7 +508,7 @@ class BatchFiles:
             self.discard()
 
     def discard(self) -> None:
-        """Delete what is in staging."""
+        """Delete the files in staging."""
         shutil.rmtree(self._staging, ignore_errors=True)
 
     def _is_published(self, batch: int) -> bool:
@@ -519,7 +519,7 @@ class BatchFiles:
         return (self._staging / str(batch) / _SUCCESS).exists()
 
     def _move(self, staged: Path, batch: int) -> None:
-        """Move the files of a complete batch to their places, those that are still in staging."""
+        """Move those files of a complete batch to their places that are still in staging."""
         changed: set[Path] = set()
         for source in sorted(staged.rglob("*")):
             if source.is_dir() or source.name.startswith(("_", ".")):

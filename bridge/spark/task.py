@@ -1,4 +1,4 @@
-"""Which query, batch and partition the code of a task works for."""
+"""The query, batch and partition of the task that runs this code."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which payloads are valid, as recorded before a batch is written.
+"""The rules for valid payloads, recorded before a batch is written.
 
-A batch may fail after its rows were written and before its dead letters, and `schema` or `payload` may change before the
+A batch may fail after its rows were written but before its dead letters, and `schema` or `payload` may change before the
 batch is repeated. Then the record decides which messages are dead letters. Otherwise, a message would be written as a row and
 as a dead letter, or not at all.
 """
@@ -21,7 +21,7 @@ _FILE: Final = "validation.json"
 class Validation(msgspec.Struct, frozen=True):
     """The settings that decide which payloads are valid."""
 
-    #: SQL of what is wrong with a payload, NULL for a valid one; None: every payload is valid
+    #: SQL of the reason why a payload is invalid, NULL for a valid one. None: every payload is valid
     fault: str | None
     payload: str
     fields: dict[str, str]

@@ -1,9 +1,9 @@
-"""The backlogs of sessions and shared subscriptions, and the treatment of messages that arrive beyond their limits.
+"""The backlogs of sessions and shared subscriptions, and the treatment of arriving messages that exceed their limits.
 
 An owner is a session or a shared subscription. A message exceeds the limits if the backlog of its owner becomes larger than
-`limits.waiting_bytes`, or if all backlogs together exceed `limits.waiting_total`, or the transmission queue 80 % of its
-MAXDEPTH, and this backlog is larger than an equal share of that. The limits apply to arriving messages only: messages that
-wait are neither moved nor removed, except with `drop-oldest`.
+`limits.waiting_bytes`. It also does if all backlogs together exceed `limits.waiting_total`, or the transmission queue exceeds
+80 % of its MAXDEPTH, and this backlog is larger than an equal share. The limits apply to arriving messages only. Waiting
+messages are neither moved nor removed, except with `drop-oldest`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bridge.telemetry.transmission import Transmission
 #: Overhead of a waiting message in bytes, in addition to payload, topic and properties: 570 on the embedded queue manager,
 #: in pure Python, measured with 200,000 messages of 100 bytes.
 MESSAGE_OVERHEAD: Final = 600
-#: The part of MAXDEPTH of the transmission queue beyond which its messages exceed the limits.
+#: The fraction of the transmission queue's MAXDEPTH above which its messages exceed the limits.
 DEPTH_SHARE: Final = 0.8
 #: A backlog that rejects publications accepts them again below this fraction of its limit.
 _RECOVERED: Final = 0.9
@@ -39,8 +39,8 @@ class Treatment(IntEnum):
     DROP_OLDEST = 4
 
 
-#: `limits.waiting_full` -> treatment of a message beyond the limits: non-persistent; persistent; and persistent if the
-#: dead-letter queue may not take it (`limits.dead_letter_bytes`, `limits.dead_letter_total`).
+#: `limits.waiting_full` -> treatment of messages beyond the limits: of non-persistent messages, of persistent messages, and
+#: of persistent messages beyond the limits of dead letters (`limits.dead_letter_bytes`, `limits.dead_letter_total`).
 BEYOND: Final[dict[str, tuple[Treatment, Treatment, Treatment]]] = {
     "dead-letter": (Treatment.DISCARD, Treatment.DEAD_LETTER, Treatment.END),
     "end-session": (Treatment.DISCARD, Treatment.END, Treatment.END),
@@ -67,7 +67,7 @@ def above_share(own: float, total: float, limit: float, owners: int) -> bool:
 
 
 class BacklogLimits:
-    """The limits of all backlogs of a bridge, and their sums. A change applies to the messages that arrive after it."""
+    """The limits of all backlogs of a bridge, and their sums. A change applies to messages that arrive later."""
 
     __slots__ = (
         "backlogs",
@@ -92,14 +92,14 @@ class BacklogLimits:
         #: bytes of all backlogs, and number of backlogs that are not empty
         self.bytes = 0
         self.backlogs = 0
-        #: the depth of the transmission queue, and its MAXDEPTH, 0 if unknown
+        #: the depth of the transmission queue, and its MAXDEPTH, or 0 if unknown
         self.depth = 0
         self.max_depth = 0
-        #: whether the dead-letter queue may take a message of an owner, of this size in bytes, which then counts
+        #: returns whether to dead-letter a message of this owner and size in bytes. If so, counts it
         self.reserve_dead_letter: Callable[[str, int], bool] = lambda _owner, _size: True
 
     def exceeded(self, backlog: Backlog, size: int, messages: int, part: float = 1.0) -> str:
-        """Return which limit a backlog with further messages of `size` bytes exceeds, or "".
+        """Return the limit that a backlog with `size` more bytes of messages exceeds, or "".
 
         The limits are reduced to `part` of their values.
         """
@@ -132,7 +132,7 @@ class NotAdmitted:
         self.dead_letters: list[Transmission] = []
         #: the oldest messages of the backlog, which were dropped
         self.dropped: list[Transmission] = []
-        #: the subscriptions of the owner have to end
+        #: whether the subscriptions of the owner must end
         self.ends = False
 
 
@@ -148,9 +148,9 @@ class Backlog:
         self.owner = owner
         self.limits = limits if limits is not None else BacklogLimits()
         self.messages = _NO_MESSAGES
-        #: bytes of the messages, `MESSAGE_OVERHEAD` included
+        #: bytes of the messages, including `MESSAGE_OVERHEAD`
         self.bytes = 0
-        #: publications that would be added are rejected
+        #: whether publications that would be added are rejected
         self.refuses = False
 
     def __len__(self) -> int:
@@ -161,7 +161,7 @@ class Backlog:
 
     @property
     def must_refuse(self) -> bool:
-        """Whether publications that would be added have to be rejected (`waiting_full: refuse`)."""
+        """Whether publications that would be added must be rejected (`waiting_full: refuse`)."""
         limits = self.limits
         part = _RECOVERED if self.refuses else 1.0
         return limits.when_full == "refuse" and bool(limits.exceeded(self, 0, 0, part))
@@ -169,8 +169,8 @@ class Backlog:
     def admit(self, arriving: Sequence[Transmission], exempt: Container[int]) -> NotAdmitted:
         """Add arriving messages in order, except those beyond the limits.
 
-        `drop-oldest` does not drop messages with the numbers `exempt`: their client may already have them, and they hold a
-        packet identifier. Messages of another owner, which a share has given to this member, are always added.
+        `drop-oldest` does not drop messages with numbers in `exempt`. Their client may already have them, and they have
+        packet identifiers. Messages of another owner, from a shared subscription, are always added.
         """
         admission = NotAdmitted()
         limits = self.limits
@@ -205,7 +205,7 @@ class Backlog:
         return persistent
 
     def _drop_oldest(self, before: int, exempt: Container[int], dropped: list[Transmission]) -> None:
-        """Drop messages until the backlog is within the limits, or not larger than `before`, but never the last one."""
+        """Drop messages until the backlog is within the limits, or not larger than `before`. Keep the last message."""
         stay: list[Transmission] = []
         while len(self.messages) > 1 and self.bytes > before and self.limits.exceeded(self, 0, 0):
             transmission = self.popleft()
@@ -217,7 +217,7 @@ class Backlog:
         self._add(transmission.message.size + MESSAGE_OVERHEAD)
 
     def extend(self, transmissions: list[Transmission], size: int) -> None:
-        """Append messages; `size` is that of `size_of`."""
+        """Append messages. `size` is the result of `size_of`."""
         self._own().extend(transmissions)
         self._add(size)
 
@@ -228,7 +228,7 @@ class Backlog:
             self._add(transmission.message.size + MESSAGE_OVERHEAD)
 
     def insert(self, transmission: Transmission) -> None:
-        """Add a message that arrived before the last ones, in order of its number."""
+        """Insert a message that arrived before the last messages, in the order of message numbers."""
         later: list[Transmission] = []
         while self.messages and self.messages[-1].msg_number > transmission.msg_number:
             later.append(self.pop())
@@ -263,13 +263,13 @@ class Backlog:
         return transmissions
 
     def _own(self) -> deque[Transmission]:
-        """Return the deque that messages are added to."""
+        """Return the deque to which messages are added."""
         if self.messages is _NO_MESSAGES:
             self.messages = deque()
         return self.messages
 
     def count(self, size: int, messages: int) -> None:
-        """Count messages, with their sizes in bytes together, that were added to `messages`, or removed if negative."""
+        """Count messages with a total size in bytes that were added to `messages`, or removed if negative."""
         self._add(size + MESSAGE_OVERHEAD * messages)
 
     def _add(self, size: int) -> None:
@@ -281,7 +281,7 @@ class Backlog:
 
 
 def size_of(transmissions: Iterable[Transmission]) -> int:
-    """Return the bytes that messages count for in a backlog."""
+    """Return the bytes of messages that count in a backlog."""
     size = 0
     for transmission in transmissions:
         size += transmission.message.size + MESSAGE_OVERHEAD

@@ -58,7 +58,7 @@ _ELSE: Final = {
 def reason_code_of(reason: int, packet: PacketType) -> ReasonCode:
     """Return the MQTT 5 reason code of a packet for an MQRC_ number other than MQRC_NONE."""
     if reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME and packet is PacketType.SUBACK:
-        # A queue of the bridge is missing. There is nothing wrong with the filter.
+        # A queue of the bridge is missing. The filter is valid.
         return ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
     code, allowed = REASON_CODES.get(reason, ReasonCode.UNSPECIFIED_ERROR), FROM_SERVER[packet]
     if code not in allowed:
@@ -103,7 +103,7 @@ def from_mq(
 
     `topic` is the topic string of the publication, or the queue name of a direct message. `retained` means a retained
     publication. `persistent` overrides MQMD.Persistence after the queue manager has resolved it. `requested_qos` is the QoS
-    of the subscription, None for a direct message, which is sent with `direct_qos`. `with_properties` includes MQTT 5
+    of the subscription, or None for a direct message, which is sent with `direct_qos`. `with_properties` includes MQTT 5
     properties. Raises Unmappable if the headers are malformed.
     """
     properties = NO_PROPERTIES
@@ -148,7 +148,7 @@ def publication_of(message: Message, *, topic: str | None = None, retained: bool
 
 
 def publisher_of(message: AnyMessage) -> str:
-    """Return the client identifier of a message's publisher, "" if it has none or its headers are malformed."""
+    """Return the client identifier of a message's publisher, or "" if it is missing or the headers are malformed."""
     if isinstance(message, PublicationMessage):
         return message.client_id
     try:
@@ -161,7 +161,7 @@ def with_publisher(message: Message) -> Message:
     """Return a copy of a publication with the user of the MQTT client that published it in its MQMD.
 
     On IBM MQ, the copy for a subscription has the user of the subscription (IBM MQ documentation, "Subscription security").
-    Raises Unmappable if the message does not name the client's user.
+    Raises Unmappable if the message does not contain the client's user.
     """
     user = Headers(message).publisher
     if not user:

@@ -10,7 +10,7 @@ malformed                                                effect
 property in the mqtt folder, usr folder                  ignored
 mqps or mqtt folder, mqtt.qos                            MQRC_RFH_FORMAT_ERROR
 mqbridge folder (needed to detect loops)                 MQRC_RFH_FORMAT_ERROR when it is read
-any other folder that a mapping names                    MQRC_RFH_FORMAT_ERROR when it is read
+any other folder that a mapping reads                    MQRC_RFH_FORMAT_ERROR when it is read
 MQRFH2 (its fixed part, or the lengths of its folders)   MQRC_RFH_ERROR
 any other header                                         MQRC_HEADER_ERROR
 ======================================================== ====================================
@@ -82,7 +82,7 @@ _TO_ESCAPE = re.compile(r"_(?=x(?:[0-9A-F]{4}|[0-9A-F]{8})_)|^[0-9$]|[^A-Za-z0-9
 
 @remembered(1024)
 def property_name(name: str) -> str:
-    """Return the element name in the usr folder for the name of a user property; `_x0000_` for an empty name."""
+    """Return the element name in the usr folder for the name of a user property, or `_x0000_` for an empty name."""
     if not name:
         return _EMPTY_NAME
     if _PLAIN.fullmatch(name) and "_x" not in name:
@@ -141,7 +141,7 @@ class HeaderProperty(NamedTuple):
     read: Callable[[str, Headers], Any]
     #: encodes a value, given the CorrelId of the MQMD, or None if the message contains the value elsewhere
     write: Callable[[Any, bytes], Writable | None]
-    #: reads the value from another part of the message if there is no valid element
+    #: reads the value from another part of the message if the element is missing or invalid
     elsewhere: Callable[[Headers], Any] | None = None
     #: converts the value to text for templates, or None if templates cannot use the property
     text: Callable[[Any], str] | None = None
@@ -156,7 +156,7 @@ def payload_format_of(format: bytes, ccsid: int) -> int | None:
 
 
 def correl_id_of(correlation_data: bytes | None) -> bytes:
-    """Return the CorrelId for Correlation Data of 1 to 24 bytes; MQCI_NONE for any other Correlation Data."""
+    """Return the CorrelId for Correlation Data of 1 to 24 bytes, or MQCI_NONE for other Correlation Data."""
     if correlation_data is None or len(correlation_data) > CORREL_ID_LENGTH:
         return cmqc.MQCI_NONE
     return correlation_data.ljust(CORREL_ID_LENGTH, b"\0")
@@ -412,7 +412,7 @@ class Headers:
         return name in self._folders
 
     def folder(self, name: str) -> Mapping[str, str]:
-        """Return the properties in the folders with a name, as text by property name, or empty if there is no such folder.
+        """Return the properties in the folders with a name, as text by property name. Return none if the folder is missing.
 
         A property in a group is `group.name`. The last value of a repeated property wins. Nil properties are omitted. Names
         in the usr folder are unescaped (`user_name`). Raises Unmappable if the folder is malformed, except usr.
@@ -442,7 +442,7 @@ class Headers:
 
     @property
     def expiry(self) -> float | None:
-        """The seconds until the message expires, or None if it does not expire."""
+        """Seconds until the message expires, or None if it does not expire."""
         return self.md.Expiry / 10 if self.md.Expiry >= 0 else None
 
     @property
@@ -466,10 +466,10 @@ def is_set(retained: object) -> bool:
     return str(retained).strip().lower() in ("1", "true")
 
 
-#: An ASCII folder of text and integers without groups, references or other attributes; and an element of it.
+#: Matches an ASCII folder of text and integers without groups, references or other attributes, and its elements.
 _SIMPLE = re.compile(rb"<(\w++)>((?:<(\w++)(?: dt='i4'>[0-9]{1,9}|>[ !-%'-;=-~]*+)</\3>)*+)</\1> *+")
 _ELEMENT = re.compile(rb"<(\w++)(?: dt='i4'>([0-9]++)|>([^<]*+))<")
-#: name -> value as text; or the reason why the folder cannot be read
+#: name -> value as text, or the reason why the folder cannot be read
 _Content = Mapping[str, str] | str
 
 
@@ -510,7 +510,7 @@ def _length_of_only_header(md: MQMD, data: bytes) -> int:
 
 @lru_cache(maxsize=1024)
 def _read_only_header(header: bytes, encoding: int, ccsid: int) -> _OnlyHeader:
-    """Parse an RFH2. Messages of one subscription often have the same. Raises Unmappable."""
+    """Parse an RFH2. The result is cached, because messages of one subscription often have equal RFH2s. Raises Unmappable."""
     try:
         chain = decode_chain(cmqc.MQFMT_RF_HEADER_2, encoding, ccsid, header)
     except MalformedHeader as error:
@@ -528,7 +528,7 @@ def _read(data: bytes, ccsid: int, byte_order: ByteOrder) -> tuple[str, _Content
     simple = _SIMPLE.fullmatch(data) if ccsid == CCSID_UTF8 else None
     texts: dict[str, str] = {}
     if simple is not None:
-        # A fast path: the bridge writes simple folders, and the mqtt folder, which contains msgid, defeats the cache.
+        # A fast path, because the bridge writes simple folders, and caching is useless for the mqtt folder with its msgid.
         name = simple[1].decode()
         for element, integer, text in _ELEMENT.findall(simple[2]):
             texts[element.decode()] = str(int(integer)) if integer else text.decode()
@@ -546,11 +546,11 @@ def _read(data: bytes, ccsid: int, byte_order: ByteOrder) -> tuple[str, _Content
 
 def _flatten(content: Mapping[str, Value], prefix: str, texts: dict[str, str]) -> None:
     for name, value in content.items():
-        for item in value if isinstance(value, list) else (value,):
-            if isinstance(item, dict):
-                _flatten(item, f"{prefix}{name}.", texts)
-            elif item is not None:
-                texts[prefix + name] = as_text(item)
+        for element in value if isinstance(value, list) else (value,):
+            if isinstance(element, dict):
+                _flatten(element, f"{prefix}{name}.", texts)
+            elif element is not None:
+                texts[prefix + name] = as_text(element)
 
 
 def as_text(value: Value) -> str:
@@ -579,12 +579,12 @@ def whole_seconds(expiry: float) -> int:
 
 
 def expiry_of(seconds: float | None) -> int:
-    """Return MQMD.Expiry for an expiry in seconds, None for unlimited. The minimum is a tenth of a second."""
+    """Return MQMD.Expiry for an expiry in seconds, or for None (unlimited). The minimum is a tenth of a second."""
     return cmqc.MQEI_UNLIMITED if seconds is None else min(max(round(seconds * 10), 1), MAX_EXPIRY)
 
 
 def requested(fields: Mapping[str, bytes | int]) -> dict[str, bytes | int]:
-    """Return MQMD fields, with those of a request added if there is a ReplyToQ.
+    """Return MQMD fields. If ReplyToQ is present, add the other fields of a request.
 
     If the request has a CorrelId, MQMD.Report asks the replying application to copy it.
     """
@@ -615,7 +615,7 @@ def descriptor(
 
 
 def descriptor_with(md: MQMD, properties: PublishProperties, client_id: str) -> MQMD:
-    """Return the MQMD of a client's message with the fields that properties determine, or `md` itself if there are none.
+    """Return the MQMD of a client's message, with the fields that the properties determine. Return `md` itself without them.
 
     A message with a Response Topic is a request. The reply that is put to ReplyToQ at ReplyToQMgr, the client identifier,
     reaches the client as a direct message with that topic (integration table 4).
@@ -709,7 +709,7 @@ def rfh2_of(
     client, which has no `hops`, may contain its `user`. Correlation Data that does not fit `correl_id`, the CorrelId of the
     MQMD, is stored in the RFH2. `format`, `ccsid` and `encoding` describe the body. A `format` of None is derived from the
     Payload Format Indicator. `typed` contains properties of the usr folder with types of their own, which replace User
-    Properties. Raises Unmappable (MQRC_RFH_FORMAT_ERROR) for a value that does not fit an RFH2.
+    Properties. Raises Unmappable (MQRC_RFH_FORMAT_ERROR) for a value that an RFH2 cannot contain.
     """
     try:
         content = _mqtt_content(client_id, qos, packet_id, properties, correl_id, original_topic)

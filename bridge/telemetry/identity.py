@@ -1,8 +1,8 @@
 """Identities of clients: queue manager name, user of their messages, and the topics that they may use.
 
-To MQ, an MQTT client is a remote queue manager named after its client identifier. IBM MQ allows A-Z, a-z, 0-9 and . / _ % in
-such a name, and 48 characters ("Rules for naming IBM MQ objects"). Escaped names write every byte of the identifier (in
-UTF-8) that is not a letter, a digit or one of . / _ as % and two hexadecimal digits: `dev-1` is `dev%2D1`.
+In MQ, an MQTT client is a remote queue manager whose name is derived from its client identifier. IBM MQ allows A-Z, a-z, 0-9
+and . / _ % in such a name, and 48 characters ("Rules for naming IBM MQ objects"). In escaped names, every byte of the
+identifier (in UTF-8) other than letters, digits and . / _ is % and two hexadecimal digits: `dev-1` is `dev%2D1`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ClientNames:
         return _ESCAPED.sub(lambda match: b"%%%02X" % match[0][0], client_id.encode()).decode()
 
     def client_of(self, name: str) -> str:
-        """Return the client identifier for a queue manager name, "" if it is not the name of a client."""
+        """Return the client identifier for a queue manager name, or "" if it is not the name of a client."""
         if not self.escaped:
             return name
         if _NAME.fullmatch(name) is None:
@@ -59,7 +59,7 @@ class ClientNames:
             escaped = f", as which it is {name[: 2 * MAX_LENGTH]!r}" if self.escaped else ""
             return f"a client identifier has at most {MAX_LENGTH} bytes (it is a queue manager name to MQ{escaped})"
         if name.endswith(" "):
-            # MQ pads names with blanks: the messages of `a ` would be those of client `a`.
+            # MQ pads names with blanks, so client `a` would receive the messages of client `a `.
             return "a client identifier must not end with a blank (it is a queue manager name to MQ)"
         return None
 
@@ -92,7 +92,7 @@ def fits_user_identifier(name: str) -> bool:
 
 
 def too_long_for_mq(client_id: str, user_name: str, *, mcauser: str | None, use_client_id: bool) -> str | None:
-    """Return why a client cannot use its own user name, or None: several names could be truncated to one MQ user.
+    """Return why a client cannot use its own user name, or None. Several long names could be truncated to one MQ user.
 
     IBM MQ limits users of AIX and Linux to 12 characters ("User IDs").
     """
@@ -112,11 +112,11 @@ def too_long_for_mq(client_id: str, user_name: str, *, mcauser: str | None, use_
 class Principal(msgspec.Struct, frozen=True):
     """The owner of a session: an authenticated user, or any client that was not authenticated.
 
-    All authentication methods share one namespace of users, because MQ authorizes a user by name alone.
+    All authentication methods share one namespace of users, because MQ authorizes users only by name.
     """
 
     authenticated: bool
-    #: blank if the client was not authenticated (a claimed user name proves nothing), or if its method names no user
+    #: blank if the client was not authenticated (a claimed user name proves nothing), or if its method provides no user
     user: str = ""
 
     def __str__(self) -> str:
@@ -178,7 +178,7 @@ class TopicAccess:
         self._known: dict[str, bool] = {}
 
     def may_publish(self, topic: str) -> bool:
-        """Return whether the client may publish to a topic. Reply topics are allowed: their code is checked later."""
+        """Return whether the client may publish to a topic. Reply topics are allowed, because their code is checked later."""
         if self._publish is None:
             return True
         is_allowed = self._known.get(topic)
@@ -206,7 +206,7 @@ def _filters(patterns: Sequence[str], client_id: str, user: str) -> list[str]:
     filters = []
     for pattern in patterns:
         used = [name for place, name in (("%c", client_id), ("%u", user)) if place in pattern]
-        # A client that chooses its own name could choose a wildcard, another client's level, or $SYS.
+        # A client that chooses its own name could choose a wildcard, another client's topic level, or $SYS.
         if all(name and not set("/+#") & set(name) and not name.startswith("$") for name in used):
             filters.append("/".join(_filled(level, client_id, user) for level in pattern.split("/")))
     return filters

@@ -16,12 +16,12 @@ CCSID_UTF8 = 1208
 class Message(msgspec.Struct, tag="m", array_like=True, gc=False):
     """A message as an MQ application put it.
 
-    `data` is everything after the MQMD: headers, starting with the one that `md.Format` names, and the body.
+    `data` is everything after the MQMD: headers, starting with the header in `md.Format`, and the body.
     """
 
     md: MQMD
     data: bytes
-    #: the queue manager created the first RFH2 from message properties
+    #: whether the queue manager created the first RFH2 from message properties
     made_rfh2: bool = False
 
     @property
@@ -114,11 +114,11 @@ class MappedMessage(msgspec.Struct, gc=False, kw_only=True):
     retain: bool = False
     #: clear the retained publication of the topic, because this one is empty (MQTT-3.3.1-10)
     clear: bool = False
-    #: marks of the mappings that it has passed through, this one last; the message contains them too
+    #: marks of the mappings that it has passed through, this mapping last. The message also contains them
     hops: tuple[str, ...] = ()
     #: the part of a request to store, with which its reply is returned
     kept: KeptRequest | None = None
-    #: the user whose authority applies to the destination, or "" for the bridge
+    #: the user whose authority is checked for the destination, or "" for the bridge
     authority: str = ""
 
 

@@ -1,7 +1,7 @@
 """Messages for one client: the backlog, the window of messages in flight, and their packet identifiers.
 
-MQTT 3.1.1 sections 4.3 and 4.4. The messages that are sent and not acknowledged are in `in_flight`. `conversion` makes
-publications of messages. An Outbox calls the commands of a protocol and writes nothing itself.
+MQTT 3.1.1 sections 4.3 and 4.4. Unacknowledged messages are in `in_flight`. `conversion` converts messages to publications.
+An Outbox calls the commands of a protocol and does not write itself.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ log = logging.getLogger(__name__)
 
 #: Approximate maximum number of bytes sent to one client in one turn. The rest waits for the next turn.
 SENT_AT_A_TURN: Final = 256 * 1024
-#: Bytes that a message counts in a turn, in addition to its payload.
+#: Bytes of a message that count in a turn, in addition to its payload.
 _MESSAGE_BYTES: Final = 64
-#: Most sessions never have such numbers, and an empty set takes 216 bytes.
+#: Shared by sessions without such numbers, which are most. An empty set takes 216 bytes.
 _NO_NUMBERS: Final[frozenset[int]] = frozenset()
 _REQUEST: Final = cmqc.MQMT_REQUEST
 #: Enum member access is slow, so bind once.
@@ -62,7 +62,7 @@ _RESENT: Final = (Phase.AWAITING_PUBACK, Phase.AWAITING_PUBREC)
 
 
 class Outgoing(Delivery):
-    """A message with QoS 1 or 2 that the client has not acknowledged in full."""
+    """A message with QoS 1 or 2 that the client has not acknowledged completely."""
 
     __slots__ = ("field", "payload", "properties", "qos", "retain", "sent_at", "times_sent", "transmission")
 
@@ -78,10 +78,10 @@ class Outgoing(Delivery):
         properties: PublishProperties | None = None,
     ) -> None:
         super().__init__(phase)
-        #: None once the client has acknowledged the message
+        #: None after the client has acknowledged the message
         self.transmission = transmission
         self.qos = qos
-        #: the topic as PUBLISH carries it
+        #: the encoded topic of PUBLISH
         self.field = field
         self.payload = payload
         self.retain = retain
@@ -92,7 +92,7 @@ class Outgoing(Delivery):
         self.properties = properties
 
     def publish(self, protocol: ServerProtocol, packet_id: int, now: float, *, dup: bool) -> None:
-        """Send PUBLISH again, or for the first time if it had to wait."""
+        """Send PUBLISH again, or for the first time after a wait."""
         self.sent_at = now
         self.times_sent += dup
         properties = self.properties
@@ -126,11 +126,11 @@ class SendEffects:
 
 
 class Outbox:
-    """The sending side of one session: which message is sent next, with which packet identifier, and until when it is kept.
+    """The sending side of one session: the order of messages, their packet identifiers, and their acknowledgements.
 
-    `Backlog` has the limits of waiting messages, `SenderWindow` the exchanges of QoS 1 and 2, and `PacketIdentifiers` those
-    identifiers that have to be decided. Whether a message can be sent depends on all of them, which is why `_send` is here.
-    `window` is the number of messages sent and not acknowledged by PUBACK or PUBREC at a time.
+    `Backlog` contains the limits of waiting messages, `SenderWindow` the exchanges of QoS 1 and 2, and `PacketIdentifiers`
+    the identifiers that must be decided. Whether a message can be sent depends on all of them, so `_send` is here.
+    `window` is the maximum number of messages sent and not acknowledged with PUBACK or PUBREC.
     """
 
     __slots__ = (
@@ -170,7 +170,7 @@ class Outbox:
         turn_bytes: int = SENT_AT_A_TURN,
     ) -> None:
         self.backlog = backlog
-        #: the client's requests that wait for answers, or None until it sends one
+        #: the client's pending requests, or None until it sends a request
         self.requests: PendingRequests | None = None
         #: addresses for answers to requests of MQ applications, or None to deliver requests as ordinary messages
         self.replies: ReplyAddresses | None = None
@@ -180,40 +180,40 @@ class Outbox:
         self.durable = durable
         #: QoS of messages without a subscription. The client changes it by subscribing to DEFAULT.QoS
         self.direct_qos = DIRECT_MESSAGE_QOS
-        #: messages that are sent and not acknowledged in full
+        #: messages that were sent and not acknowledged completely
         self.in_flight: SenderWindow[Outgoing] = SenderWindow(window)
-        #: how often PUBLISH was sent with DUP since the reader last set this to 0
+        #: how often PUBLISH was sent with DUP. The reader resets it to 0
         self.resent = 0
         #: messages that wait for the record of their packet identifiers. Later messages wait for them
         self.recording: Chunk | None = None
-        #: the release of packet identifiers that the client may hold since before a restore, or None if it holds none
+        #: the release of packet identifiers from before a restore, or None
         self.release: IdentifierRelease | None = None
-        #: the first waiting message needs a packet identifier other than the one that its MsgId proposes
+        #: whether the first waiting message needs a packet identifier other than the last two bytes of its MsgId
         self._clash = False
-        #: how many messages may be unacknowledged or unremoved
+        #: the maximum number of unacknowledged or unremoved messages
         self.removal_limit = NO_LIMIT
-        #: messages sent with QoS 0 or discarded, while their removal is not committed
+        #: number of messages sent with QoS 0 or discarded whose removal is not committed
         self.finishing = 0
-        #: messages wait until acknowledgements of earlier ones are committed
+        #: whether messages wait until acknowledgements of earlier messages are committed
         self.held = False
-        #: the client is connected and reads
+        #: whether the client is connected and reads
         self.open = False
-        #: messages that were sent since the client connected, and the clock's time at the last of them
+        #: number of messages that were sent since the client connected, and the clock's time at the last message
         self.messages_sent = 0
         self.last_sent = 0.0
         #: counts sent publications, or None without metrics
         self.counts: PublicationCounts | None = None
-        #: topics of retained messages with QoS 0 that wait, and how many wait for each
+        #: topics of waiting retained messages with QoS 0, and their number for each topic
         self.replaying: dict[str, int] | None = None
-        #: publications with QoS 0 that were dropped since the client stopped reading
+        #: number of publications with QoS 0 that were dropped since the client stopped reading
         self.dropped = 0
-        #: the record of the sending half is not up to date (durable sessions only)
+        #: whether the record of the sending half is outdated (durable sessions only)
         self.unsaved = False
-        #: msg_numbers of messages that were sent before, over an earlier connection or by an earlier run of the bridge
+        #: msg_numbers of messages that were sent on an earlier connection or by an earlier run of the bridge
         self.sent_before: set[int] | frozenset[int] = _NO_NUMBERS
-        #: the bridge ended while the client was connected: waiting messages may have been sent before (MQTT-3.3.1-1)
+        #: whether the bridge ended while the client was connected, so that waiting messages may have been sent (MQTT-3.3.1-1)
         self.uncertain = False
-        #: packet identifiers that do not follow from the MsgId, or None as long as there are none
+        #: packet identifiers that do not follow from the MsgId, or None until there is one
         self.identifiers: PacketIdentifiers | None = None
 
     def mark_sent(self, numbers: Sequence[int]) -> None:
@@ -224,7 +224,7 @@ class Outbox:
             self.sent_before = set(numbers)
 
     def may_have_sent(self, transmission: Transmission) -> bool:
-        """Return whether a message that is not acknowledged may have been sent before."""
+        """Return whether an unacknowledged message may have been sent before."""
         if self.uncertain or transmission.msg_number in self.sent_before:
             return True
         return self.identifiers is not None and self.identifiers.was_sent(transmission)
@@ -257,10 +257,10 @@ class Outbox:
     def deliver(
         self, batch: Iterable[Transmission], now: float, protocol: ServerProtocol | None, *, recovered: bool = False
     ) -> SendEffects:
-        """Take messages from the transmission queue, in order, and send those that the window allows.
+        """Accept messages from the transmission queue, in order, and send as many as the window allows.
 
-        Without a protocol the client is away, and all messages wait. The limits of the backlog do not apply to messages that
-        the bridge has `recovered` at its start.
+        Without a protocol, the client is disconnected, and all messages wait. The limits of the backlog do not apply to
+        messages that the bridge has `recovered` at its start.
         """
         effects = SendEffects()
         backlog, messages = self.backlog, self.backlog.messages
@@ -276,7 +276,7 @@ class Outbox:
         slow = protocol is not None and not self.open
         for transmission in batch:
             if slow and not self._qos(transmission) and not self._waits(transmission):
-                # At most once: QoS 0 does not wait for a client that does not read.
+                # At most once: messages with QoS 0 do not wait for a client that does not read.
                 effects.discard(transmission, SLOW)
                 self.dropped += 1
             elif waiting or messages or protocol is None or not self._send(transmission, now, protocol, effects):
@@ -303,10 +303,10 @@ class Outbox:
                 self._replayed(transmission)
 
     def _waits(self, transmission: Transmission) -> bool:
-        """Return whether a message with QoS 0 waits for a client that does not read.
+        """Return whether a message with QoS 0 must wait for a client that does not read.
 
-        Retained messages are the state of their topics (MQTT-3.3.1-6), so they are not dropped, and neither are later
-        publications to the same topic, which may have changed that state. Messages for this client only have no other copy.
+        Retained messages are the state of their topics (MQTT-3.3.1-6). So they are not dropped, nor are later publications to
+        the same topic, which may have changed that state. Messages for this client only are not dropped either.
         """
         if transmission.retained or transmission.user_data is None:
             return True
@@ -356,7 +356,7 @@ class Outbox:
         return effects
 
     def _decide(self, identifiers: PacketIdentifiers, effects: SendEffects) -> None:
-        """Decide the identifiers of waiting messages if the first one needs it, and forget those of finished ones."""
+        """Decide the identifiers of waiting messages if the first needs it, and forget those of finished messages."""
         if identifiers.decided:
             for transmission in effects.finished:
                 identifiers.release(transmission.msg_number)
@@ -376,19 +376,19 @@ class Outbox:
         """Decide the packet identifiers of waiting messages for a client that connects, to record them with the session."""
         if self.durable and self.backlog.messages and self.recording is None:
             identifiers = self.identifiers or PacketIdentifiers(self.backlog.owner)
-            # Not `self.recording`: mypyc knows that it is None here, and does not know that `_plan` changes it.
+            # Not `self.recording`, because mypyc assumes that it is still None here, although `_plan` changes it.
             if self._plan(identifiers) is not None:
                 self.identifiers = identifiers
 
     def _send(self, transmission: Transmission, now: float, protocol: ServerProtocol, effects: SendEffects) -> bool:
-        """Send one message and return False if it has to wait. A message that cannot be sent affects no other message."""
+        """Send one message, or return False if it must wait. A message that cannot be sent does not affect other messages."""
         try:
             if not self.open:
                 return False
             if self._room <= 0:
                 effects.more = True
                 return False
-            # If a message of QoS 0 may be sent, a later acknowledgement of one in flight must not exceed the limit either.
+            # If a message of QoS 0 is sent, a later acknowledgement of a message in flight must not exceed the limit either.
             room = self.removal_limit.value - self.unremoved - self.in_flight.unacknowledged - len(effects.finished)
             if room <= 0:
                 self.held = True
@@ -399,7 +399,7 @@ class Outbox:
                 self._release_identifiers(self.release, protocol)
                 return False
             if transmission.expired and transmission.msg_number not in self.sent_before:
-                # A message that the client may have keeps its packet identifier, and is sent although it has expired.
+                # A message that the client may have keeps its packet identifier, and is sent even if it has expired.
                 effects.discard(transmission, EXPIRED)
                 return True
             topic = transmission.topic or transmission.remote_queue
@@ -463,7 +463,7 @@ class Outbox:
         return True
 
     def _release_identifiers(self, release: IdentifierRelease, protocol: ServerProtocol) -> None:
-        """Continue to release packet identifiers. None may be in use."""
+        """Continue to release packet identifiers. No identifier may be in use."""
         if self.in_flight.deliveries:
             self.held = True
             return
@@ -472,7 +472,7 @@ class Outbox:
         release.send(protocol)
 
     def _released(self) -> None:
-        """End the release of packet identifiers. Messages wait until it is on record, so that it is not repeated."""
+        """End the release of packet identifiers. Messages wait until this is recorded, so that it is not repeated."""
         self.release = None
         self.recording = Chunk(StateKey(Side.SENT, self.backlog.owner))
         self.unsaved = True
@@ -484,7 +484,7 @@ class Outbox:
         request: ClientRequest | None,
         subscription: SubscriptionData,
     ) -> PublishProperties | None:
-        """Return all properties of a PUBLISH of MQTT 5: the publication's, and those of this delivery. None for none."""
+        """Return all properties of an MQTT 5 PUBLISH, from the publication and this delivery, or None."""
         properties = publication.properties
         if request is not None:
             properties = msgspec.structs.replace(properties, correlation_data=request.correlation_data)
@@ -499,7 +499,7 @@ class Outbox:
         return None if properties is NO_PROPERTIES else properties
 
     def _count(self, publication: Publication, now: float) -> None:
-        """Count a publication that is sent, for the turn and for metrics."""
+        """Count a sent publication, for the turn and for metrics."""
         size = len(publication.payload)
         self._room -= size + _MESSAGE_BYTES
         if publication.properties is not NO_PROPERTIES:
@@ -519,7 +519,7 @@ class Outbox:
             counts.sent_size_2 += size
 
     def _identifier(self, number: int) -> int:
-        """Return the packet identifier of a message, or 0 if it has to be decided and recorded first."""
+        """Return the packet identifier of a message, or 0 if it must be decided and recorded first."""
         packet_id, deliveries, identifiers = number & 0xFFFF, self.in_flight.deliveries, self.identifiers
         if identifiers is None:
             if packet_id and packet_id not in deliveries:
@@ -548,8 +548,8 @@ class Outbox:
     ) -> None:
         """Send a message with QoS 1 or 2.
 
-        An identifier that follows from the MsgId needs no record: the session's record shows that the client is connected,
-        and so that the message may have been sent.
+        An identifier that follows from the MsgId needs no record. The session's record shows that the client is connected,
+        and therefore that the message may have been sent.
         """
         number = transmission.msg_number
         self.in_flight.add(packet_id, outgoing)
@@ -567,7 +567,7 @@ class Outbox:
         )
 
     def _forget(self, transmission: Transmission) -> None:
-        """Free the packet identifier of a message that was not sent after all."""
+        """Free the packet identifier of a message that was not sent."""
         self.withdraw_sent(lambda entry: entry is transmission)
 
     def _qos(self, transmission: Transmission) -> int:
@@ -584,14 +584,14 @@ class Outbox:
         return min(requested, 2 if source is None else source)
 
     def acknowledge(self, packet_id: int) -> Transmission | None:
-        """Return the message of a PUBACK, to be removed, or None. Raises WrongAcknowledgement."""
+        """Process a PUBACK. Return the message to remove, or None. Raises WrongAcknowledgement."""
         outgoing, step = self.in_flight.answered(PUBACK, packet_id)
         if outgoing is None or step is not _ACKNOWLEDGED:
             return None
         return self._finish(outgoing)
 
     def receive(self, packet_id: int, *, failed: bool = False) -> tuple[Outgoing | None, Transmission | None]:
-        """Take a PUBREC, or with `failed` one that rejects the message, and return the delivery and the message to remove.
+        """Process a PUBREC, which rejects the message if `failed`. Return the delivery and the message to remove.
 
         (None, None) means that PUBREL can be sent at once. Raises WrongAcknowledgement.
         """
@@ -605,17 +605,17 @@ class Outbox:
         return outgoing, self._finish(outgoing)
 
     def _finish(self, outgoing: Outgoing) -> Transmission | None:
-        """Return the message of a delivery that the client has acknowledged, to be removed."""
+        """Return the message to remove of a delivery that the client has acknowledged."""
         transmission, outgoing.transmission = outgoing.transmission, None
         return transmission
 
     def removed(self, transmission: Transmission) -> None:
-        """Forget the packet identifier of an acknowledged message, whose removal is committed."""
+        """Forget the packet identifier of an acknowledged message after the commit of its removal."""
         if self.identifiers is not None:
             self.identifiers.release(transmission.msg_number)
 
     def complete(self, packet_id: int) -> bool:
-        """Process a PUBCOMP. Return whether its packet identifier is free only after a commit.
+        """Process a PUBCOMP. Return whether its packet identifier must not be reused before a commit.
 
         Raises WrongAcknowledgement.
         """
@@ -633,7 +633,7 @@ class Outbox:
         return True
 
     def send_again(self, protocol: ServerProtocol, now: float, interval: float = 0.0) -> None:
-        """Send messages again, in order, that have been unacknowledged for `interval` seconds (MQTT-4.4.0-1)."""
+        """Resend messages that have been unacknowledged for `interval` seconds, in order (MQTT-4.4.0-1)."""
         for packet_id, outgoing in self.in_flight.deliveries.items():
             if interval and now - outgoing.sent_at < interval:
                 continue
@@ -658,7 +658,7 @@ class Outbox:
     def restore(self, acknowledged: Sequence[tuple[int, Transmission]]) -> None:
         """Return sent but unfinished messages to the backlog. They are sent again with their packet identifiers.
 
-        Their acknowledgements by the client could not be committed, or its window has become smaller.
+        Their acknowledgements could not be committed, or the client's window has become smaller.
         """
         if not acknowledged:
             return
@@ -671,9 +671,9 @@ class Outbox:
         self.backlog.extendleft(reversed(again))
 
     def keep_identifier(self, packet_id: int, transmission: Transmission) -> None:
-        """Take a message that was sent to the client before, with a packet identifier, 0 if unknown.
+        """Accept a message that was sent to the client before, with its packet identifier, or 0 if unknown.
 
-        It is one of a shared subscription, so its QoS is 1, and it needs no record.
+        It belongs to a shared subscription, so its QoS is 1, and it needs no record.
         """
         self.mark_sent([transmission.msg_number])
         if not packet_id or packet_id == transmission.msg_number & 0xFFFF:
@@ -683,33 +683,33 @@ class Outbox:
             identifiers.keep([(packet_id, transmission)], durable=False)
 
     def resent_later(self) -> set[int]:
-        """Return the packet identifiers of messages that were sent before and wait to be sent again."""
+        """Return the packet identifiers of messages that wait to be resent."""
         decided = {} if self.identifiers is None else self.identifiers.decided
         packet_ids = {decided.get(number) or number & 0xFFFF for number in self.sent_before}
         return packet_ids.union(decided.values()) - self.in_flight.deliveries.keys()
 
     def recorded(self) -> None:
-        """Allow the messages whose packet identifiers are on record to be sent."""
+        """Allow sending of the messages whose packet identifiers are now recorded."""
         self.recording = None
 
     def restore_records(self, assigned: Sequence[tuple[int, int]], sent: Sequence[MessageKey]) -> None:
-        """Take over the messages of a session's record after a restart (`PacketIdentifiers.restore_sent`)."""
+        """Restore the messages of a session's record after a restart (`PacketIdentifiers.restore_sent`)."""
         if assigned or sent:
             self._decided().restore_sent(assigned, sent)
 
     def restore_identifiers(self, record: IdentifiersRecord) -> None:
-        """Take over a record of packet identifiers after a restart."""
+        """Restore a record of packet identifiers after a restart."""
         self._decided().restore(record)
 
     def caught_up(self, *, renumbered: bool, others_may_come: bool) -> None:
-        """Note that all messages of the time before a restart have come. With `renumbered`, they have other numbers now."""
+        """Note that all messages from before a restart have arrived. With `renumbered`, their numbers have changed."""
         identifiers = self.identifiers
         if self.uncertain and renumbered and self.backlog.messages:
             identifiers = self._decided()
             reliable = [transmission for transmission in self.backlog if self._qos(transmission)]
             unsent = identifiers.settle(reliable, self.in_flight.deliveries)
             self.sent_before = set(self.sent_before).difference(unsent)
-        # New messages have not been sent to any client before.
+        # New messages were not sent to any client before.
         self.uncertain = False
         if identifiers is not None:
             identifiers.caught_up(others_may_come=others_may_come)
@@ -717,7 +717,7 @@ class Outbox:
                 self.identifiers = None
 
     def keys_of_sent(self) -> list[MessageKey]:
-        """Return the keys of messages that were sent and are not acknowledged, for the record of the session."""
+        """Return the keys of sent and unacknowledged messages, for the record of the session."""
         transmissions = [
             delivery.transmission
             for delivery in self.in_flight.deliveries.values()
@@ -732,7 +732,7 @@ class Outbox:
 
     @property
     def unremoved(self) -> int:
-        """The number of messages that are acknowledged or sent with QoS 0, while their removal is not committed."""
+        """The number of messages acknowledged or sent with QoS 0 whose removal is not committed."""
         return self.in_flight.unremoved + self.finishing
 
     @property
@@ -745,7 +745,7 @@ class Outbox:
         return max(0, min(self.in_flight.room, room) - len(self.backlog.messages))
 
     def withdraw_waiting(self, is_wanted: Callable[[Transmission], bool]) -> list[tuple[int, Transmission]]:
-        """Remove the selected waiting messages and return them with their packet identifiers, 0 if undecided."""
+        """Remove the selected waiting messages. Return them with their packet identifiers, or 0 if undecided."""
         decided = {} if self.identifiers is None else self.identifiers.decided
         transmissions = [
             (decided.get(transmission.msg_number, 0), transmission) for transmission in self.backlog.withdraw(is_wanted)
@@ -754,7 +754,7 @@ class Outbox:
         return transmissions
 
     def withdraw_sent(self, is_wanted: Callable[[Transmission], bool]) -> list[tuple[int, Transmission]]:
-        """Remove the selected unacknowledged messages and return them with their packet identifiers."""
+        """Remove the selected unacknowledged messages. Return them with their packet identifiers."""
         transmissions: list[tuple[int, Transmission]] = []
         for packet_id, outgoing in list(self.in_flight.deliveries.items()):
             transmission = outgoing.transmission
@@ -781,7 +781,7 @@ class Outbox:
 
 
 def _as_published(transmission: Transmission) -> bool:
-    """Return whether RETAIN is kept. A shared subscription keeps it for members that request it."""
+    """Return whether to keep the RETAIN flag. A shared subscription keeps it for members that request it."""
     if not is_remote_queue_manager(transmission.client_id):
         return True
     return transmission.user_data is not None and subscription_data(transmission.user_data).retain_as_published

@@ -1,6 +1,6 @@
-"""The packet identifiers of the messages for one client, and the records of those that do not follow from the MsgId.
+"""The packet identifiers of the messages for one client, and the records of identifiers that do not follow from the MsgId.
 
-MQTT 3.1.1 section 2.3.1. Messages are unacknowledged until the removal that the client's acknowledgement causes is committed.
+MQTT 3.1.1 section 2.3.1. A message counts as unacknowledged until its removal after the acknowledgement is committed.
 
 | last two bytes of MQMD.MsgId on the transmission queue | packet identifier | on record |
 |---|---|---|
@@ -8,13 +8,14 @@ MQTT 3.1.1 section 2.3.1. Messages are unacknowledged until the removal that the
 | not 0, and an unacknowledged message of the client has them | the next free number | yes, and so is the other message's |
 | 0 | the next free number | yes |
 
-A queue manager promises only that MsgIds are unique. On IBM MQ, their last two bytes are often the same for thousands of
-messages. So identifiers are decided for up to `CHUNK` waiting messages at a time, in one record. It is committed before the
-first of them is sent, because after a crash, a client must get each unacknowledged message with the identifier that it knows.
+A queue manager only guarantees that MsgIds are unique. On IBM MQ, their last two bytes are often the same for thousands of
+messages. So identifiers are decided for up to `CHUNK` waiting messages at a time, in one record. The record is committed
+before the first of these messages is sent, because after a crash, a client must receive each unacknowledged message with the
+same identifier.
 
-After a restart, a message has the identifier on record. Without a record, a message that was sent has the last two bytes of
-its MsgId. If the bridge was killed, any message may have been sent. Of several that end in the same two bytes, only the one
-that the bridge saw first can have been sent without a record: it is the one that was put first.
+After a restart, a message has the recorded identifier. Without a record, a message that was sent has the last two bytes of
+its MsgId. If the bridge was killed, any message may have been sent. Of several messages that end in the same two bytes, only
+the message that was put first, and that the bridge therefore saw first, can have been sent without a record.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from bridge.mqtt.flow import MAX_IDENTIFIER
 from bridge.telemetry.record import IdentifiersRecord, MessageKey, Side, StateKey, StateRecord
 from bridge.telemetry.transmission import Transmission
 
-#: The largest number of messages whose identifiers are decided at a time.
+#: The maximum number of messages whose identifiers are decided at a time.
 CHUNK: Final = 1_000
 
 
@@ -49,9 +50,9 @@ class Chunk:
 
 
 class Restored(NamedTuple):
-    """A message of the records that the transmission queue poller has not reported yet."""
+    """A recorded message that the transmission queue poller has not reported yet."""
 
-    #: 0: the last two bytes of the MsgId
+    #: 0 means the last two bytes of the MsgId
     identifier: int
     chunk: Chunk | None
     #: PUBLISH was sent
@@ -59,7 +60,7 @@ class Restored(NamedTuple):
 
 
 class PacketIdentifiers:
-    """Packet identifiers that were decided before their messages are sent, and those that are on record."""
+    """Packet identifiers that were decided before their messages are sent, and recorded packet identifiers."""
 
     __slots__ = (
         "_changed",
@@ -80,29 +81,29 @@ class PacketIdentifiers:
         self.decided: dict[int, int] = {}
         #: the messages with decided identifiers, by identifier
         self.taken: dict[int, Transmission] = {}
-        #: messages of the records of an earlier run, until they are recognized
+        #: messages in the records of an earlier run, until they are recognized
         self.restored: dict[MessageKey, Restored] = {}
         #: chunks by the name of their record, and by the numbers of their messages
         self._chunks: dict[str, Chunk] = {}
         self._chunk_of: dict[int, Chunk] = {}
-        #: names of chunks whose records have to be written
+        #: names of chunks whose records must be written
         self._changed: set[str] = set()
-        #: names of chunks without messages, whose records the next unit of work with records deletes: on IBM MQ, a unit of
-        #: work of their own would be one more commit
+        #: names of chunks without messages. The next unit of work with records deletes their records, because on IBM MQ, a
+        #: separate unit of work would be an additional commit
         self._needless: set[str] = set()
         self._names = 0
-        #: the identifier that was given last
+        #: the last assigned identifier
         self._last = 0
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is decided, and nothing has to be written."""
+        """Whether no identifiers are decided and no records must be written."""
         return not (self.decided or self.restored or self._chunks or self._changed or self._needless)
 
     # Decisions -------------------------------------------------------------------------------------------------------
 
     def plan(self, messages: Iterable[Transmission], in_flight: Mapping[int, Sent]) -> Chunk | None:
-        """Decide the identifiers of waiting messages, in order. Return those to put on record, or None if there are none."""
+        """Decide the identifiers of waiting messages, in order. Return the messages to record, or None."""
         free = MAX_IDENTIFIER - len(in_flight) - len(self.taken)
         usual: dict[int, Transmission] = {}
         unusual: list[Transmission] = []
@@ -130,7 +131,7 @@ class PacketIdentifiers:
         return chunk
 
     def _put_on_record(self, identifier: int, in_flight: Mapping[int, Sent], chunk: Chunk) -> None:
-        """Record the message that prevents another one from having the last two bytes of its MsgId."""
+        """Record the message whose identifier is the last two bytes of another message's MsgId."""
         holder = self.taken.get(identifier)
         if holder is None and identifier in in_flight:
             holder = in_flight[identifier].transmission
@@ -140,7 +141,7 @@ class PacketIdentifiers:
         self._add(chunk, holder, identifier)
 
     def next_free(self, preferred: int, in_flight: Mapping[int, Sent]) -> int:
-        """Return the next free identifier. Raises ValueError if there is none, which the limits of the window prevent."""
+        """Return the next free identifier. Raises ValueError if all are in use, which the limits of the window prevent."""
         identifier = self._last or preferred
         for _ in range(MAX_IDENTIFIER):
             identifier = identifier + 1 if identifier < MAX_IDENTIFIER else 1
@@ -150,12 +151,12 @@ class PacketIdentifiers:
         raise ValueError(f"all {MAX_IDENTIFIER} packet identifiers are in flight")
 
     def sent(self, number: int) -> None:
-        """Note that a message is in flight, so that its identifier is taken. It stays here if it is on record."""
+        """Note that a message is in flight and its identifier in use. Keep the identifier if it is recorded."""
         if number in self.decided and number not in self._chunk_of:
             self.release(number)
 
     def release(self, number: int) -> None:
-        """Forget the identifier of a message that was removed or withdrawn. A record without messages is deleted."""
+        """Forget the identifier of a removed or withdrawn message. A record without messages is deleted."""
         identifier = self.decided.pop(number, 0)
         if identifier:
             self.taken.pop(identifier, None)
@@ -168,7 +169,7 @@ class PacketIdentifiers:
     def keep(self, messages: Iterable[tuple[int, Transmission]], *, durable: bool) -> None:
         """Keep identifiers for messages that return to the backlog. 0 means undecided.
 
-        A durable session records unusual ones.
+        A durable session records identifiers that do not follow from the MsgId.
         """
         chunk: Chunk | None = None
         for identifier, transmission in messages:
@@ -204,7 +205,7 @@ class PacketIdentifiers:
 
     @property
     def unsaved(self) -> bool:
-        """Whether records have to be written. Records without messages can be deleted later."""
+        """Whether records must be written. Records without messages can be deleted later."""
         return bool(self._changed)
 
     def changes(self) -> dict[StateKey, StateRecord | None]:
@@ -235,7 +236,7 @@ class PacketIdentifiers:
     # Restart ---------------------------------------------------------------------------------------------------------
 
     def restore(self, record: IdentifiersRecord) -> None:
-        """Take over a record after a restart."""
+        """Restore a record after a restart."""
         if record.queue.isdecimal():
             self._names = max(self._names, int(record.queue))
         chunk = self._chunk(record.queue)
@@ -244,7 +245,7 @@ class PacketIdentifiers:
             self.restored[key] = Restored(identifier, chunk, is_sent)
 
     def restore_sent(self, assigned: Sequence[tuple[int, int]], sent: Sequence[MessageKey]) -> None:
-        """Take over the messages of a session's record: `assigned` of older bridges, and those that were sent."""
+        """Restore the messages of a session's record: `assigned` messages of older bridges, and sent messages."""
         if assigned:
             chunk = self._new_chunk()
             for number, identifier in assigned:
@@ -254,7 +255,7 @@ class PacketIdentifiers:
             self.restored[key] = Restored(0, None, True) if former is None else former._replace(sent=True)
 
     def recognize(self, batch: Iterable[Transmission], in_flight: Mapping[int, Sent]) -> list[int]:
-        """Give messages of an earlier run their identifiers. Return the numbers of those that were sent."""
+        """Assign messages of an earlier run their identifiers. Return the numbers of those that were sent."""
         numbers: list[int] = []
         for transmission in batch:
             key = self._restored_key(transmission)
@@ -273,7 +274,7 @@ class PacketIdentifiers:
         return numbers
 
     def _restored_key(self, transmission: Transmission) -> MessageKey | None:
-        """Return the key of a message in the records of an earlier run, or None if it is in none."""
+        """Return the key of a message in the records of an earlier run, or None."""
         key = transmission.key
         if key in self.restored:
             return key
@@ -293,7 +294,7 @@ class PacketIdentifiers:
         Return the numbers of those that cannot have been sent.
         """
         unsent: list[int] = []
-        # Identifiers for messages in front of these must be left.
+        # Enough identifiers must remain for the preceding messages.
         room = MAX_IDENTIFIER - CHUNK - len(in_flight) - len(self.taken)
         for transmission in sorted(messages, key=_put_order):
             number = transmission.msg_number
@@ -308,9 +309,9 @@ class PacketIdentifiers:
         return unsent
 
     def caught_up(self, *, others_may_come: bool) -> None:
-        """Forget messages of the records that are no longer on the queue, and delete records without messages.
+        """Forget recorded messages that are no longer on the queue, and delete records without messages.
 
-        With `others_may_come`, messages of shared subscriptions that no member has got yet are kept.
+        With `others_may_come`, messages of shared subscriptions that no member has received yet are kept.
         """
         if not others_may_come:
             self.restored.clear()

@@ -1,4 +1,4 @@
-"""Requests of a client that an MQMD cannot hold, by the queue names that stand for them, until MQ applications answer."""
+"""Requests of a client that do not fit into an MQMD, by the queue names that represent them, until applications reply."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from bridge.telemetry.request import REQUEST_QUEUE_PREFIX, ClientRequest
 
 
 def is_request_queue(remote_queue: str) -> bool:
-    """Return whether a queue name stands for a request."""
+    """Return whether a queue name represents a request."""
     return remote_queue.startswith(REQUEST_QUEUE_PREFIX)
 
 
 class PendingRequests:
-    """Requests by their generated queue names, the latest one at the end.
+    """Requests by their generated queue names, the latest request last.
 
-    A request may have several answers. It is kept until later requests need its space, or the session ends.
+    A request may have several replies. It is kept until later requests need its space, or the session ends.
     """
 
     __slots__ = ("_changed", "_durable", "_of_queue", "_room", "client_id", "evicted", "most_bytes")
@@ -26,15 +26,15 @@ class PendingRequests:
         self._durable = durable
         #: maximum number of bytes of all requests. The last request is kept regardless of its size
         self.most_bytes = most_bytes
-        #: number of requests that later ones replaced. The reader resets it.
+        #: number of requests that later requests replaced. The reader resets it.
         self.evicted = 0
         self._room = most_bytes
         self._of_queue: dict[str, ClientRequest] = {}
-        #: queue names whose records are out of date (durable sessions only)
+        #: queue names whose records are outdated (durable sessions only)
         self._changed: dict[str, None] = {}
 
     def add(self, request: ClientRequest) -> bool:
-        """Keep a request. Return whether records have to be written."""
+        """Keep a request. Return whether records must be written."""
         queue, of_queue = request.queue, self._of_queue
         former = of_queue.pop(queue, None)
         of_queue[queue] = request
@@ -63,9 +63,9 @@ class PendingRequests:
         return {self._key(queue): self._record(queue) for queue in changed}
 
     def lose(self, failed: Iterable[StateKey]) -> None:
-        """Write all records again, and delete those again that a failed unit of work would have deleted."""
+        """Write all records again, and repeat the deletions of a failed unit of work."""
         self._changed.update(dict.fromkeys(self._of_queue))
-        # Only the failed unit knows the names of evicted requests.
+        # Only the failed unit contains the names of evicted requests.
         self._changed.update((key.queue, None) for key in failed if key.queue and key.client_id == self.client_id)
 
     def removal(self) -> dict[StateKey, StateRecord | None]:
@@ -73,7 +73,7 @@ class PendingRequests:
         return {self._key(queue): None for queue in self._of_queue.keys() | self._changed.keys()}
 
     def restore(self, record: RequestRecord) -> None:
-        """Take over a record after a restart."""
+        """Restore a record after a restart."""
         request = ClientRequest(record.responseTopic, record.correlationData)
         self._of_queue[record.queue] = request
         self._room -= request.size

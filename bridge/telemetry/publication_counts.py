@@ -31,7 +31,7 @@ class PublicationCounts:
         self.sent_size_0 = self.sent_size_1 = self.sent_size_2 = 0
 
     def received(self) -> list[tuple[int, int]]:
-        """Return how many publications came, and their bytes, for each QoS."""
+        """Return the number of received publications, and their bytes, for each QoS."""
         return [
             (self.received_0, self.received_size_0),
             (self.received_1, self.received_size_1),
@@ -39,5 +39,5 @@ class PublicationCounts:
         ]
 
     def sent(self) -> list[tuple[int, int]]:
-        """Return how many publications were sent, and their bytes, for each QoS."""
+        """Return the number of sent publications, and their bytes, for each QoS."""
         return [(self.sent_0, self.sent_size_0), (self.sent_1, self.sent_size_1), (self.sent_2, self.sent_size_2)]

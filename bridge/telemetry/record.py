@@ -8,7 +8,7 @@ of the request.
 
 Version 1 had no `side`, `version` and `sequence`. The embedded queue manager stored the bare JSON. On IBM MQ, the JSON was in
 a MessagePack array of side, client identifier, sequence and JSON. Both can still be read. The bridge does not start with a
-newer or unknown record. On IBM MQ, it does not start with any other message either, because MQXR uses a queue of the same
+newer or unknown record. On IBM MQ, it does not start with any other message either, because MQXR uses a queue with the same
 name for other data. On the embedded queue manager, other messages go to the dead-letter queue.
 """
 
@@ -33,7 +33,7 @@ REQUEST_VERSION = 3
 SESSION_VERSION = 2
 
 #: MQMD.CorrelId of the bridge's messages on the state queue of IBM MQ: session records, receipts of committed units of work,
-#: and the message that names the active bridge.
+#: and the message that identifies the active bridge.
 RECORD_MARK = b"MQTT session record".ljust(24, b"\0")
 RECEIPT_MARK = b"MQTT unit of work".ljust(24, b"\0")
 OWNER_MARK = b"MQTT owner".ljust(24, b"\0")
@@ -41,9 +41,9 @@ MARKS = frozenset((RECORD_MARK, RECEIPT_MARK, OWNER_MARK))
 
 
 class Side(StrEnum):
-    """The side of a session that a record belongs to. Removals update the sending side, publications the other ones.
+    """The side of a session to which a record belongs. Removals update the sending side, publications the other sides.
 
-    The key of reply addresses belongs to no session.
+    The key of reply addresses does not belong to a session.
     """
 
     RECEIVED = "received"
@@ -69,7 +69,7 @@ class StateKey(NamedTuple):
 
 
 class ReceivedRecord(msgspec.Struct, tag_field="side", tag="received"):
-    """The receiving half of a durable session. It has a record only if there are packet identifiers to keep."""
+    """The receiving half of a durable session. The record exists only if packet identifiers must be kept."""
 
     clientIdentifier: str
     #: packet identifiers received with QoS 2 and not released
@@ -92,15 +92,15 @@ class SentRecord(msgspec.Struct, tag_field="side", tag="sent", omit_defaults=Tru
     """The sending half of a durable session. Every durable session has this record."""
 
     clientIdentifier: str
-    #: packet identifiers for which PUBREL was sent and PUBCOMP has not come
+    #: packet identifiers for which PUBREL was sent and PUBCOMP was not received
     released: list[int] = []
     #: unusual packet identifiers in records of bridges up to 0.2.0: [number of the message, packet identifier]
     assigned: list[tuple[int, int]] = []
-    #: the messages sent and not acknowledged: they go out again with DUP
+    #: the sent and unacknowledged messages, which are resent with DUP
     sent: list[MessageKey] = []
-    #: the messages that the client has acknowledged, and whose removal may not be committed: they are not sent again
+    #: the acknowledged messages whose removal may not be committed. They are not resent
     removing: list[bytes] = []
-    #: the client was connected, so any message on the queue may have been sent if the bridge was killed
+    #: whether the client was connected, so that any message on the queue may have been sent if the bridge was killed
     connected: bool = False
     #: Session Expiry Interval in seconds, or 0xFFFFFFFF for never
     expiryInterval: int = 0xFFFFFFFF
@@ -110,7 +110,7 @@ class SentRecord(msgspec.Struct, tag_field="side", tag="sent", omit_defaults=Tru
     shares: list[tuple[str, str]] = []
     #: shared subscriptions that the session has left with unacknowledged messages: [remote queue manager, user data]
     left: list[tuple[str, str]] = []
-    #: the backlog of the session exceeded the limits: it ends when its client has received the waiting messages
+    #: whether the backlog exceeded the limits, so that the session ends when its client has received the waiting messages
     ending: bool = False
     #: time of the last connect or disconnect, in seconds since the epoch, or 0 if unknown
     since: float = 0.0
@@ -118,11 +118,11 @@ class SentRecord(msgspec.Struct, tag_field="side", tag="sent", omit_defaults=Tru
     channel: str = ""
     #: the owner of the session, or None if an older bridge wrote the record
     principal: Principal | None = None
-    #: the MQ user that its subscriptions were last authorized for, or blank if an older bridge wrote the record
+    #: the MQ user for which its subscriptions were last authorized, or blank if an older bridge wrote the record
     mqUser: str = ""
-    #: the network that the session began from, or blank for a Unix socket, or if an older bridge wrote the record
+    #: the network from which the session began, or blank for a Unix socket, or if an older bridge wrote the record
     network: str = ""
-    #: the last restore of the queue manager after which the packet identifiers of the client were released, or blank
+    #: identifies the last restore of the queue manager after which the client's packet identifiers were released, or blank
     epoch: str = ""
     sequence: int = 0
     #: a factory, so that the version is written although it is the default
@@ -137,8 +137,8 @@ class SentRecord(msgspec.Struct, tag_field="side", tag="sent", omit_defaults=Tru
 class IdentifiersRecord(msgspec.Struct, tag_field="side", tag="identifiers"):
     """Packet identifiers of messages for a durable session that do not follow from the MsgId.
 
-    A session has several. Such a record is put before its messages are sent, and deleted after the last of them is removed.
-    A message that is no longer on the queue has no meaning in it.
+    A session may have several of these records. A record is put before its messages are sent, and deleted after the last of
+    them is removed. Entries for messages that are no longer on the queue are ignored.
     """
 
     clientIdentifier: str
@@ -156,7 +156,7 @@ class IdentifiersRecord(msgspec.Struct, tag_field="side", tag="identifiers"):
 
 
 class RequestRecord(msgspec.Struct, tag_field="side", tag="requested"):
-    """A request of an MQTT 5 client whose answer is sent to a generated queue name."""
+    """A request of an MQTT 5 client whose reply is sent to a generated queue name."""
 
     clientIdentifier: str
     queue: str
@@ -172,10 +172,10 @@ class RequestRecord(msgspec.Struct, tag_field="side", tag="requested"):
 
 
 class ReplyKeyRecord(msgspec.Struct, tag_field="side", tag="reply key"):
-    """The key of the topics by which clients answer requests from MQ (`bridge.telemetry.request`)."""
+    """The key of the topics with which clients reply to requests from MQ (`bridge.telemetry.request`)."""
 
     replyKey: bytes
-    #: none
+    #: always blank
     clientIdentifier: str = ""
     sequence: int = 0
     version: int = REQUEST_VERSION

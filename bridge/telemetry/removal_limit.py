@@ -17,8 +17,8 @@ MIN_LIMIT: Final = 8
 class RemovalLimit:
     """`limits.removal_backlog`, lower while removals lag. All clients share it.
 
-    Removals of all clients share the time of the queue manager with deliveries. If they lag, clients with many messages have
-    to wait for their removals. A client with few messages gets them at once.
+    Removals of all clients share the time of the queue manager with deliveries. If removals lag, clients with many messages
+    must wait for them. A client with few messages receives its messages at once.
     """
 
     __slots__ = ("_due", "configured", "value")

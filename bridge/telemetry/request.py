@@ -93,7 +93,7 @@ class ReplyAddresses:
         return f"{REPLY_TOPIC_PREFIX}{self._code(client_id, address)}/{address}"
 
     def queue(self, client_id: str, topic: str) -> tuple[str, str]:
-        """Return the queue and queue manager of a topic, two empty strings if it was not created for this client."""
+        """Return the queue and queue manager of a topic, or two empty strings if it was not created for this client."""
         code, _, address = topic.removeprefix(REPLY_TOPIC_PREFIX).partition("/")
         if not hmac.compare_digest(code.encode(), self._code(client_id, address).encode()):
             return "", ""

@@ -1,7 +1,7 @@
-"""The session of one MQTT client, which outlives its connections (MQTT 3.1.1 sections 3.1.2.4, 4.1 and 4.3). No I/O.
+"""The session of one MQTT client, which may outlive its connections (MQTT 3.1.1 sections 3.1.2.4, 4.1 and 4.3). No I/O.
 
-`Session.receive` takes a batch of packets and returns `ReceiveEffects`: what the queue manager has to commit, and the answers
-that the client gets after the commit.
+`Session.receive` processes a batch of packets and returns `ReceiveEffects`: the changes for the queue manager to commit, and
+the answers to the client after the commit.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _PINGRESP: Final[Answer] = (PacketType.PINGRESP, 0)
 class SessionState(IntEnum):
     """The state of a session. While it is CONNECTING or RESUMING, the CONNECT of its client is being committed."""
 
-    #: no CONNACK has been sent yet: messages for its subscriptions belong to a previous session
+    #: CONNACK has not been sent yet, so messages for its subscriptions belong to a previous session
     NEW = 0
     CONNECTING = 1
     AWAY = 2
     RESUMING = 3
     ONLINE = 4
-    #: it was removed with its subscriptions; its messages and records are being removed
+    #: it was removed with its subscriptions, and its messages and records are being removed
     ENDED = 5
 
 
@@ -68,8 +68,8 @@ _RESUMING: Final = SessionState.RESUMING
 _ONLINE: Final = SessionState.ONLINE
 _ENDED: Final = SessionState.ENDED
 _CONNECTED: Final = (_ONLINE, _CONNECTING, _RESUMING)
-#: The state after CONNECT (another one may be in progress), after its commit, and after the end of the connection. A session
-#: that ends while its client is connected stays ended.
+#: The state after CONNECT (another CONNECT may be in progress), after its commit, and after the end of the connection. A
+#: session that ends while its client is connected stays ended.
 _CONNECT: Final = {
     _NEW: _CONNECTING,
     _CONNECTING: _CONNECTING,
@@ -86,7 +86,7 @@ NONE_INVALID: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 class ReceiveEffects:
-    """The effects of one batch of packets: what the queue manager has to commit, and the answers that follow the commit."""
+    """The effects of one batch of packets: the changes to commit, and the answers after the commit."""
 
     __slots__ = (
         "acknowledged",
@@ -113,28 +113,28 @@ class ReceiveEffects:
 
     def __init__(self) -> None:
         self.publications: list[tuple[PublicationMessage, bool]] = []
-        #: how publications violate a schema of the channel, by index
+        #: the violations of schemas of the channel, by index of the publication
         self.invalid: Mapping[int, str] = NONE_INVALID
-        #: bytes that the publications count for until they are committed (limits.pending_publication_bytes)
+        #: bytes of the publications that count until they are committed (limits.pending_publication_bytes)
         self.weight = 0
         #: when the packets arrived, in microseconds since the epoch
         self.received_at = 0
         #: messages to remove from the transmission queue
         self.removals: list[Transmission] = []
-        #: number of these that were sent with QoS 0, or discarded
+        #: number of removed messages that were sent with QoS 0, or discarded
         self.finishing = 0
-        #: of these, the messages that PUBACK acknowledged, with their packet identifiers
+        #: removed messages that PUBACK acknowledged, with their packet identifiers
         self.acknowledged: list[tuple[int, Transmission]] = []
         self.answers: list[Answer] = []
-        #: packet identifiers of publications with QoS 2 that arrived again; an earlier unit of work contains them
+        #: packet identifiers of publications with QoS 2 that arrived again. An earlier unit of work contains them
         self.repeated: list[int] = []
-        #: packet identifiers of publications with QoS 2 that the queue manager rejected, or None if none is known yet
+        #: packet identifiers of publications with QoS 2 that the queue manager rejected, or None until one is rejected
         self.refused: set[int] | None = None
-        #: the answers depend on earlier units of work
+        #: whether the answers depend on earlier units of work
         self.ordered = False
-        #: the message whose packet identifier is put on record with this
+        #: the messages whose packet identifiers are recorded with these effects
         self.recording: Chunk | None = None
-        #: keys of the records that are committed with this
+        #: keys of the records that are committed with these effects
         self.records: Iterable[StateKey] = ()
         #: (packet identifier, message, its transmission) for which PUBREL is sent
         self.released: list[tuple[int, Outgoing, Transmission]] = []
@@ -142,17 +142,17 @@ class ReceiveEffects:
         self.completed: list[int] = []
         #: packet identifiers of received publications that PUBREL released
         self.forgotten: frozenset[int] = frozenset()
-        #: answers about packet identifiers that are not in use: MQTT 5 has a reason code for them
+        #: answers about packet identifiers that are not in use, for which MQTT 5 has a reason code
         self.unknown: frozenset[Answer] = frozenset()
         #: packet identifiers of messages that will be sent again, or None until a packet needs them
         self.resent_later: set[int] | None = None
-        #: the rule that the last packet broke: earlier packets count, then the connection is closed
+        #: the rule that the last packet broke. Earlier packets take effect, then the connection is closed
         self.violation = ""
-        #: the reason code that goes with it
+        #: the reason code of the violation
         self.violation_code = ReasonCode.PROTOCOL_ERROR
 
     def qos_2(self, refused: Iterable[int]) -> set[int]:
-        """Return the packet identifiers of those publications, by index, that have QoS 2."""
+        """Return the packet identifiers of publications with QoS 2 among these indexes."""
         publications = self.publications
         return {publications[index][0].packet_id for index in refused if publications[index][0].qos == 2}
 
@@ -163,13 +163,13 @@ class ReceiveEffects:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to commit."""
+        """Whether nothing must be committed."""
         return not (
             self.publications or self.removals or self.released or self.completed or self.repeated or self.ordered
         )
 
 
-#: Most sessions have left no share.
+#: Shared by sessions that have not left a shared subscription, which are most.
 _NONE_LEFT: Final[Mapping[str, str]] = {}
 
 
@@ -219,7 +219,7 @@ class Session:
         self.identity = identity
         self.client_id = identity.client_id
         self.durable = durable
-        #: identifies the last restore of the queue manager; blank if there was none
+        #: identifies the last restore of the queue manager, or blank
         self.epoch = epoch
         #: maximum number of bytes of the client's requests
         self._request_bytes = request_bytes
@@ -227,35 +227,35 @@ class Session:
         self.outbox = Outbox(window, waiting, durable=durable, turn_bytes=turn_bytes)
         self.outbox.replies = identity.replies
         self.receiver = Receiver(limit=unreleased)
-        #: the records of `receiver` and of requests are not up to date (durable sessions only)
+        #: whether the records of `receiver` and of requests are outdated (durable sessions only)
         self._unsaved = False
         #: topic filter -> user data of its subscription
         self.filters: dict[str, str] = {}
-        #: remote queue manager -> `$share/NAME/FILTER` and user data, of each share that the session is a member of
+        #: remote queue manager -> `$share/NAME/FILTER` and user data, for each shared subscription of the session
         self.shares: dict[str, tuple[str, str]] = {}
-        #: shares that it has left with unacknowledged messages: remote queue manager -> user data
+        #: shared subscriptions that it has left with unacknowledged messages: remote queue manager -> user data
         self.left: Mapping[str, str] = _NONE_LEFT
-        #: seconds that the session outlives its connection (MQTT 5 section 3.1.2.11.2)
+        #: seconds for which the session outlives its connection (MQTT 5 section 3.1.2.11.2)
         self.expiry_interval: int = NEVER if durable else 0
         #: time.time() at which the session expires, or 0.0 if the client is connected or the session does not expire
         self.expires_at = 0.0
-        #: its backlog exceeded the limits: it ends when its client has received the waiting messages
+        #: whether its backlog exceeded the limits, so that it ends when its client has received the waiting messages
         self.ending = False
         self.state = _NEW
-        #: time.time() at which the client connected or left, or 0.0 if unknown
+        #: time.time() at which the client connected or disconnected, or 0.0 if unknown
         self.since = 0.0
-        #: the channel of the present or last connection, or blank if unknown
+        #: the channel of the current or last connection, or blank if unknown
         self.channel = ""
-        #: messages that the client has sent since it connected, and the time of the last one, in microseconds
+        #: number of messages that the client has sent since it connected, and the time of the last message in microseconds
         self.messages_received = 0
         self.last_received_at = 0
         #: publications that violated a schema of the channel since the client connected
         self.invalid_publications = 0
-        #: the owner, whose clients alone may resume the session, or None if no client has connected since an older bridge ran
+        #: the owner, whose clients alone may resume the session. None if no client has connected since an older bridge ran
         self.principal: Principal | None = None
-        #: the network that the session began from, or blank for a Unix socket, or if an older bridge wrote the record
+        #: the network from which the session began, or blank for a Unix socket, or if an older bridge wrote the record
         self.network = ""
-        #: the protocol level of the present or last connection, or 0 if unknown
+        #: the protocol level of the current or last connection, or 0 if unknown
         self.level = 0
         #: counts publications of the client, or None without metrics
         self.counts: PublicationCounts | None = None
@@ -274,7 +274,7 @@ class Session:
 
     @property
     def ended(self) -> bool:
-        """Whether the session was removed. Another one may have its client identifier."""
+        """Whether the session was removed. Another session may have its client identifier."""
         return self.state == _ENDED
 
     def end(self) -> None:
@@ -311,28 +311,28 @@ class Session:
         self.expires_at = 0.0 if self.expiry_interval == NEVER else now + self.expiry_interval
 
     def recover(self) -> None:
-        """Take over a session of an earlier run of the bridge."""
+        """Recover a session of an earlier run of the bridge."""
         self.state = _AWAY
 
     def caught_up(self, *, renumbered: bool) -> None:
-        """Note that all messages of the time before a restart have come. With `renumbered`, they have other numbers now."""
+        """Note that all messages from before a restart have arrived. With `renumbered`, their numbers have changed."""
         self.outbox.caught_up(renumbered=renumbered, others_may_come=bool(self.shares))
 
     # Records of a durable session ------------------------------------------------------------------------------------
 
     @property
     def unsaved(self) -> bool:
-        """Whether records are not up to date: they have to be in the next unit of work."""
+        """Whether records are outdated, so that the next unit of work must contain them."""
         outbox = self.outbox
         identifiers = outbox.identifiers
         return self._unsaved or outbox.unsaved or (identifiers is not None and identifiers.unsaved)
 
     def save_again(self) -> None:
-        """Write the records again: the client connected or left."""
+        """Write the records again, because the client connected or disconnected."""
         self._unsaved = self.outbox.unsaved = self.durable
 
     def records_lost(self, failed: Iterable[StateKey]) -> None:
-        """Write the records again, those of requests included, after the failure of a unit of work with these records."""
+        """Write the records again, including those of requests, after the failure of a unit of work with these records."""
         if self.outbox.requests is not None:
             self.outbox.requests.lose(failed)
         if self.outbox.identifiers is not None:
@@ -340,13 +340,13 @@ class Session:
         self.save_again()
 
     def save_sent(self) -> None:
-        """Write the record of the sending half again: the connection or the shares have changed."""
+        """Write the record of the sending half again, because the connection or the shared subscriptions have changed."""
         self.outbox.unsaved = self.durable
 
     def take_records(self, records: dict[StateKey, StateRecord | None]) -> Chunk | None:
-        """Add the records that are not up to date to those of a unit of work.
+        """Add the outdated records to a unit of work.
 
-        Return the messages that can be sent when the unit is committed, because their packet identifiers are on record.
+        Return the messages that can be sent after the commit, because their packet identifiers are then recorded.
         """
         saves_all = self._unsaved
         if saves_all:
@@ -362,9 +362,9 @@ class Session:
         return self.take_identifiers(records, saves_all)
 
     def take_identifiers(self, records: dict[StateKey, StateRecord | None], saves_all: bool = False) -> Chunk | None:
-        """Add the records of packet identifiers that are not up to date, like `take_records`.
+        """Add the outdated records of packet identifiers, like `take_records`.
 
-        If records only have to be deleted, do so if the unit of work `saves_all` records of the session.
+        If records must only be deleted, delete them only if the unit of work `saves_all` records of the session.
         """
         outbox = self.outbox
         if outbox.identifiers is not None and (saves_all or outbox.identifiers.unsaved):
@@ -373,11 +373,11 @@ class Session:
         return recording if recording is not None and recording.key in records else None
 
     def receive(self, packets: Sequence[MessagePacket]) -> ReceiveEffects:
-        """Take packets up to the first one that breaks a rule, which `violation` names."""
+        """Process packets up to the first one that breaks a rule. `violation` contains that rule."""
         effects = ReceiveEffects()
         publications, answers = effects.publications, effects.answers
         identity, outbox, counts = self.identity, self.outbox, self.counts
-        # Counted by QoS in local variables: this loop runs for each message.
+        # Counted by QoS in local variables, because this loop runs for each message.
         size_0, count_1, size_1 = 0, 0, 0
         before_2 = 0 if counts is None else counts.received_2
         try:
@@ -409,7 +409,7 @@ class Session:
                     else:
                         self._release(packet.packet_id, effects)
                 elif type(packet) is Pubrel:
-                    # The identifier is removed on disk before PUBCOMP: the client may then use it for another message.
+                    # The identifier is removed on disk before PUBCOMP, after which the client may use it for another message.
                     packet_id = packet.packet_id
                     if self.receiver.release(packet_id):
                         effects.forgotten |= {packet_id}
@@ -435,7 +435,7 @@ class Session:
         return effects
 
     def _keep_request(self, properties: PublishProperties) -> bool:
-        """Keep the request in a PUBLISH if an MQMD cannot hold it. Return whether records have to be written."""
+        """Keep the request in a PUBLISH if it does not fit into an MQMD. Return whether records must be written."""
         request = request_to_keep(properties)
         return request is not None and self._requests().add(request)
 
@@ -447,7 +447,7 @@ class Session:
         return requests
 
     def _receive_once(self, publish: Publish, effects: ReceiveEffects) -> bool:
-        """Take a PUBLISH with QoS 2 and return False if too many are not released."""
+        """Process a PUBLISH with QoS 2. Return False if too many are not released."""
         packet_id = publish.packet_id
         arrival = self.receiver.arrival(packet_id)
         if arrival is Arrival.TOO_MANY:
@@ -488,7 +488,7 @@ class Session:
             effects.released.append((packet_id, outgoing, transmission))
 
     def _rejected(self, packet_id: int, effects: ReceiveEffects) -> None:
-        """Take a PUBREC of MQTT 5 that rejects the message: the delivery is complete without PUBREL (section 4.3.3)."""
+        """Process an MQTT 5 PUBREC that rejects the message. It completes the delivery without PUBREL (section 4.3.3)."""
         _, transmission = self.outbox.receive(packet_id, failed=True)
         if transmission is not None:
             effects.removals.append(transmission)
@@ -506,8 +506,8 @@ class Session:
         """Return the answers to the client after the commit.
 
         `refused` contains the indices of publications that the queue manager rejected. They are acknowledged only with
-        `answer_refused`: MQTT 5 has reason codes for them. `answerable` is False if the connection over which the packets
-        arrived is gone: the next connection gets PUBREL only.
+        `answer_refused`, because only MQTT 5 has reason codes for them. `answerable` is False if the connection of the
+        packets was lost. Then only PUBREL is sent, on the next connection.
         """
         in_flight = self.outbox.in_flight
         if effects.acknowledged:
@@ -532,7 +532,7 @@ class Session:
                 withheld = {effects.answer_to(index) for index in refused}
                 answers = [answer for answer in answers if answer not in withheld]
         if effects.repeated and answerable:
-            # A publication rejected here may have arrived again since: a later unit of work contains it.
+            # A publication rejected here may have arrived again since. Then a later unit of work contains it.
             awaited = self.receiver.identifiers - (effects.refused or set())
             answers += [(_PUBREC, packet_id) for packet_id in effects.repeated if packet_id in awaited]
         return answers
@@ -554,7 +554,7 @@ class Session:
         self.records_lost(effects.records)
 
     def refuse(self, effects: ReceiveEffects, refused: Iterable[int]) -> None:
-        """Forget rejected publications, by index: if the client sends them again, they are new."""
+        """Forget rejected publications, by index. If the client sends them again, they are new."""
         effects.refused = effects.qos_2(refused)
         self.receiver.identifiers -= effects.refused
         self._unsaved = self.durable
@@ -587,18 +587,20 @@ class Session:
         )
 
     def _left(self) -> list[tuple[str, str]]:
-        """Return the shares that it has left and has unacknowledged messages of."""
+        """Return the shared subscriptions that the session has left with unacknowledged messages."""
         if self.left:
             client_ids = {transmission.client_id for transmission in self.outbox.pending()}
             self.left = {
-                name: data for name, data in self.left.items() if name in client_ids and name not in self.shares
+                name: user_data
+                for name, user_data in self.left.items()
+                if name in client_ids and name not in self.shares
             }
         return list(self.left.items())
 
     def restore(self, record: SessionRecord, now: float) -> None:
         """Restore a record after a restart, at `now` in seconds since the epoch.
 
-        The Session Expiry Interval of a client that was connected when the bridge ended begins now.
+        If the client was connected when the bridge ended, its Session Expiry Interval begins now.
         """
         if isinstance(record, ReceivedRecord):
             self.receiver = Receiver(record.received, self.receiver.limit)

@@ -24,11 +24,11 @@ class Shard(msgspec.Struct, frozen=True):
         return self.of == 1 or self.shard_of(client_id) == self.number
 
     def shard_of(self, client_id: str) -> int:
-        """Return the number of the shard of a client: the remainder of its CRC-32, which load balancers compute, too."""
+        """Return the shard number of a client: the remainder of its CRC-32, which load balancers also compute."""
         return zlib.crc32(client_id.encode()) % self.of
 
     def part_of(self, client_id: str, parts: int) -> int:
-        """Return which of equal parts of a shard's clients, from 0, a client belongs to."""
+        """Return the index, from 0, of a client's part if a shard's clients are divided into equal parts."""
         # The remainder of the CRC-32 is the same for all clients of a shard.
         return zlib.crc32(client_id.encode()) // self.of % parts
 

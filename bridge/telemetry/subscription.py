@@ -39,7 +39,7 @@ class SharedSubscription(msgspec.Struct, frozen=True):
 
 
 def is_shared(topic_filter: str) -> bool:
-    """Return whether the filter of a SUBSCRIBE packet is that of a shared subscription."""
+    """Return whether the filter of a SUBSCRIBE packet is for a shared subscription."""
     return topic_filter.startswith(SHARE)
 
 
@@ -78,11 +78,11 @@ _MAX_IDENTIFIER = 268_435_455
 
 
 def is_for_subscription(remote_queue: str) -> bool:
-    """Return whether a message on the transmission queue was delivered to a subscription; False for a direct message.
+    """Return whether a message on the transmission queue was delivered to a subscription. Direct messages were not.
 
-    The destination of all clients' subscriptions is PUBLICATION_QUEUE. If an application forwards a publication to another
-    queue name at a client, that is a direct message: its topic is the queue name, and its mqps folder, which describes an
-    earlier delivery, is ignored.
+    The destination of all clients' subscriptions is PUBLICATION_QUEUE. A publication that an application forwards to another
+    queue name at a client is a direct message. Its topic is the queue name. Its mqps folder describes an earlier delivery and
+    is ignored.
     """
     return remote_queue == PUBLICATION_QUEUE
 
@@ -117,7 +117,7 @@ class SubscriptionData(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def user_data(self) -> str:
-        """MQSD.SubUserData: only the QoS digit if there are no options."""
+        """MQSD.SubUserData. Without options, it is only the QoS digit."""
         text = _QOS_TEXTS[self.qos]
         if self.no_local:
             text += " NL"
@@ -201,14 +201,14 @@ _REQUESTED: Final = {"0": 0, "1": 1, "2": 2}
 
 
 def publication_qos(persistence: int, mqtt_qos: int | None) -> int:
-    """Return the QoS of a publication: the MQTT client's, or that derived from persistence if there is none."""
+    """Return the QoS of a publication: the MQTT client's, or otherwise the QoS derived from the persistence."""
     if mqtt_qos is not None:
         return mqtt_qos
     return 2 if persistence == cmqc.MQPER_PERSISTENT else 0
 
 
 def subscription_qos(user_data: str | None) -> int | None:
-    """Return the QoS in a subscription's user data, None for None (no subscription), 2 if the bridge did not write it."""
+    """Return the QoS in a subscription's user data, 2 if the bridge did not write it, or None without a subscription."""
     if user_data is None:
         return None
     qos = _REQUESTED.get(user_data)

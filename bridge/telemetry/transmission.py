@@ -41,8 +41,8 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
     def data_as(self, *, retained: bool = False, user_data: str | None = None, correl_id: bytes | None = None) -> bytes:
         """Return RFH2 and payload of one delivery.
 
-        `retained` means a retained publication (mqps.Ret). `user_data` is that of the subscription (mqps.Sud). `correl_id` is
-        the CorrelId of the delivery, None for the message's own.
+        `retained` means a retained publication (mqps.Ret). `user_data` is the subscription's (mqps.Sud). `correl_id` is
+        the CorrelId of the delivery, or None for the message's own.
         """
         return self._with((self.topic, retained, user_data), self.md.CorrelId if correl_id is None else correl_id)
 
@@ -90,11 +90,11 @@ class Transmission(Protocol):
     topic: str | None
     #: user data of the subscription, or None without a subscription
     user_data: str | None
-    #: it is a retained publication
+    #: whether it is a retained publication
     retained: bool
     persistent: bool
-    #: unique while the bridge runs, and in the order in which the bridge saw the messages. The last two bytes are those of
-    #: MQMD.MsgId on the transmission queue. The embedded queue manager keeps its numbers across restarts
+    #: unique while the bridge runs, and in the order in which the bridge saw the messages. The last two bytes are the last
+    #: two bytes of MQMD.MsgId on the transmission queue. The embedded queue manager keeps its numbers across restarts
     msg_number: int
     #: put time in seconds since the epoch, or 0.0 if only the MQMD contains it
     put_time: float
@@ -117,7 +117,7 @@ class Transmission(Protocol):
 
     @property
     def seconds_left(self) -> float | None:
-        """The seconds until the message expires (MQMD.Expiry), or None if it does not expire."""
+        """Seconds until the message expires (MQMD.Expiry), or None if it does not expire."""
 
 
 def message_expiry_interval(transmission: Transmission) -> int | None:

@@ -1,4 +1,4 @@
-"""Messages that are not sent to a client: the reasons, and those for the dead-letter queue."""
+"""Messages that are not sent to a client: the reasons, and the messages for the dead-letter queue."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SLOW: Final = "the client was too slow"
 OWN: Final = "No Local"
 #: The backlog of the client was full.
 FULL: Final = "the backlog of the client was full"
-#: The client cannot receive it, and the dead-letter queue may take no more messages for this client.
+#: The client cannot receive it, and the limit of dead letters for this client is reached.
 UNDELIVERABLE: Final = "the client cannot receive it, and too many dead letters wait"
 #: The client may no longer subscribe to the topic.
 NOT_ALLOWED: Final = "the client may no longer receive it"
 
 
 class Refusal(msgspec.Struct):
-    """A message that cannot become a publication, with the reason code for the dead-letter queue and words for the log."""
+    """A message that cannot be converted to a publication, with the reason code and a description for the log."""
 
     transmission: Transmission
     reason: int

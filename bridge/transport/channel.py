@@ -31,21 +31,21 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Room:
-    """The connection limit of all channels together, from the limit of open files."""
+    """The connection limit that all channels share, from the limit of open files."""
 
     def __init__(self, connections: int) -> None:
         self.connections = connections
         self.taken = 0
-        #: called with the option that refuses a connection, the address or channel, 1, and the channel
+        #: called for a rejected connection with the option, the address or channel, 1, and the channel
         self.on_refused: Callable[[str, str, int, str], None] = lambda _option, _subject, _number, _channel: None
 
 
 class ConnectionRefusal(NamedTuple):
-    """Why a connection is refused."""
+    """The reason for rejecting a connection."""
 
     #: the option of the channel, or open_files
     option: str
-    #: who is refused: an address, a network or, if the limit is for all, the channel
+    #: the subject of the limit: an address, a network or, if the limit applies to all clients, the channel
     subject: str
     why: str
 
@@ -68,7 +68,7 @@ class Channel:
         self.connections: set[StreamConnection] = set()
         #: the connections that had not sent CONNECT at the last check, the oldest first
         self.silent: dict[StreamConnection, None] = {}
-        #: connections refused because of a limit, or because they did not come from a configured proxy
+        #: connections rejected because of a limit, or because they did not come from a configured proxy
         self.refused = 0
         #: connections whose TLS handshake, WebSocket handshake or PROXY header failed
         self.handshakes_failed = 0
@@ -82,7 +82,7 @@ class Channel:
         self._look_again = 0.0
         #: time of the next sweep
         self._due = 0.0
-        #: whether the last sweep was left out, because it was late
+        #: whether the last sweep was skipped because it was late
         self._left_out = False
         #: connect rates by network, if the rate is limited
         self._rates: dict[str, Rate] = {}
@@ -137,7 +137,7 @@ class Channel:
         return Stack(layers) if layers else None
 
     def _come_through_proxy(self, connection: StreamConnection, header: ProxyHeader) -> None:
-        """Attribute a connection to the client that a proxy names. Raises LayerError if a limit is exceeded."""
+        """Attribute a connection to the client in a PROXY header. Raises LayerError if a limit is exceeded."""
         if header.address is not None:
             connection.come_from(header.address, header.port)
         if header.common_name is not None:
@@ -152,8 +152,8 @@ class Channel:
 
     def _sweep(self) -> None:
         now = self.loop.time()
-        # uvloop runs timers before it reads. After a pause of the process, read first what clients have sent meanwhile. A
-        # busy event loop is late each time.
+        # uvloop runs timers before it reads. After a pause of the process, first read the data that clients have sent
+        # meanwhile. A busy event loop is late each time, so do not skip two sweeps.
         self._left_out = not self._left_out and now >= self._due + SWEEP_INTERVAL
         if not self._left_out:
             for connection in list(self.connections):
@@ -175,7 +175,7 @@ class Channel:
             connection.hold(STOPPING)
 
     def admit(self, connection: StreamConnection) -> str:
-        """Register a new connection. Return why it is refused, or ""."""
+        """Register a new connection. Return the reason for rejecting it, or ""."""
         refusal = self._admit(connection)
         return "" if refusal is None else self._refuse(refusal)
 
@@ -205,7 +205,7 @@ class Channel:
         return refusal
 
     def locate(self, connection: StreamConnection) -> ConnectionRefusal | None:
-        """Count a connection for its network. Return which limit it exceeds, or None."""
+        """Count a connection for its network. Return the limit that it exceeds, or None."""
         if not connection.address:
             return None
         config, network = self.config, network_of(connection.address)
@@ -223,7 +223,7 @@ class Channel:
         return None
 
     def _too_fast(self, network: str, per_second: float) -> bool:
-        """Return whether a network exceeds its connect rate. Refused connections do not count."""
+        """Return whether a network exceeds its connect rate. Rejected connections do not count."""
         now = self.loop.time()
         rate = self._rates.pop(network, None)
         if rate is None or rate.per_second != per_second:
@@ -237,7 +237,7 @@ class Channel:
         return False
 
     def _make_room(self) -> bool:
-        """Close the oldest connection that has not sent CONNECT. Return False if there is none."""
+        """Close the oldest connection that has not sent CONNECT. Return False if all have sent it."""
         for connection in list(self.silent):
             del self.silent[connection]
             if connection.protocol.state is ConnectionState.WAITING_FOR_CONNECT:
@@ -284,7 +284,7 @@ class Channel:
 
 
 def _networks(proxies: Sequence[str]) -> list[Network | None]:
-    """Return the networks of proxies. None stands for the Unix socket."""
+    """Return the networks of proxies. None represents the Unix socket."""
     return [None if proxy == "unix" else ipaddress.ip_network(proxy) for proxy in proxies]
 
 

@@ -31,7 +31,7 @@ class LayerError(Exception):
 
 
 class ConnectionLimit(LayerError):
-    """A limit of connections is reached, which is known when the PROXY header has arrived."""
+    """A limit of connections is reached. It depends on the address in the PROXY header."""
 
 
 class Layer(Protocol):
@@ -41,10 +41,10 @@ class Layer(Protocol):
     ended: bool
 
     def receive(self, data: bytes) -> bytes:
-        """Take bytes from the layer below and return the bytes for the layer above. Raises LayerError."""
+        """Decode bytes from the layer below. Return the bytes for the layer above. Raises LayerError."""
 
     def send(self, data: bytes) -> bytes:
-        """Take bytes (may be empty) from the layer above. Return the bytes for the layer below, including pending answers."""
+        """Encode bytes (may be empty) from the layer above. Return the bytes for the layer below, with pending answers."""
 
     def close(self) -> bytes:
         """Return the final bytes for the layer below."""
@@ -83,14 +83,14 @@ class Stack:
         return last
 
 
-#: Maximum number of characters of a client identifier in texts. MQ accepts 48 bytes, and rejected ones may have 65,535.
+#: Maximum number of characters of a client identifier in texts. MQ accepts 48 bytes, but a rejected one may have 65,535.
 _MAX_SHOWN: Final = 100
 
 
 class Peer(str):
     """An address and, if known, a client identifier: `'dev-1' at 10.0.0.7:52311`. Both are also attributes.
 
-    Texts with it are kept, so it contains only the beginning of a long identifier.
+    Texts that contain a Peer are kept in memory, so a long identifier is truncated.
     """
 
     __slots__ = ("address", "client_id")
@@ -107,7 +107,7 @@ class Peer(str):
 
 #: The maximum length of a TLS record in bytes (RFC 8446 section 5.1).
 RECORD = 16_384
-#: Bytes that pass through a buffer at a time: OpenSSL never shrinks its buffers.
+#: Maximum number of bytes in a buffer at a time, because OpenSSL never shrinks its buffers.
 SLICE = 32_768
 
 
@@ -139,7 +139,7 @@ class TlsLayer:
                 stream.do_handshake()
                 self._shaken = True
                 self._established(certificate_of(stream))
-            # OpenSSL consumes incomplete records entirely. Then both values are 0.
+            # OpenSSL consumes incomplete records completely. Then both values are 0.
             while incoming.pending or stream.pending():
                 plain = stream.read(RECORD)
                 if not plain:
@@ -288,7 +288,7 @@ class ProxyHeaderError(ValueError):
 class ProxyHeader(msgspec.Struct, frozen=True):
     """The client of a proxied connection."""
 
-    #: IP address and port of the client, or None if the proxy speaks for itself (LOCAL) or does not know the client (UNKNOWN)
+    #: IP address and port of the client, or None for a connection of the proxy itself (LOCAL) or an unknown client (UNKNOWN)
     address: str | None = None
     port: int = 0
     #: the client uses TLS to the proxy

@@ -1,6 +1,6 @@
 """An MQTT client's connection over TCP or a Unix socket: reading, writing, flow control, rate limits and timeouts.
 
-Layers (`layer.py`) between the socket and MQTT implement the PROXY protocol, TLS and WebSockets.
+Layers (`layers.py`) between the socket and MQTT implement the PROXY protocol, TLS and WebSockets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bridge.security import audit_log
 from bridge.security.authenticator import Certificate
 from bridge.transport.layers import ConnectionLimit, LayerError, Peer, Stack
 
-#: The burst that a client may send after silence, in seconds of its rate.
+#: The maximum burst of a client after silence, in seconds of its rate.
 BURST = 2.0
 
 
@@ -43,8 +43,8 @@ class Rate:
 
 log = logging.getLogger(__name__)
 
-#: Ends of connections that have no MQTT 5 reason code: DISCONNECT from the client, a failure of TLS, WebSocket or the PROXY
-#: protocol, and the loss of the network connection.
+#: Reasons for the end of a connection without an MQTT 5 reason code: DISCONNECT from the client, a failure of TLS, WebSocket
+#: or the PROXY protocol, and the loss of the network connection.
 BY_CLIENT: Final = "disconnected_by_client"
 TRANSPORT_ERROR: Final = "transport_error"
 CONNECTION_LOST: Final = "connection_lost"
@@ -55,18 +55,23 @@ LAYERS_BEFORE_CONNECT = 262_144
 #: Bytes that the layers decode at a time, and the maximum time per connection and event loop turn, in seconds.
 UNWRAPPED_AT_ONCE = 2_048
 UNWRAPPING_SECONDS = 0.001
-#: Seconds that a client has to read pending output after the bridge closed its connection.
+#: Maximum time for a client to read pending output after the bridge closed its connection, in seconds.
 DRAIN_TIMEOUT = 30.0
-#: Seconds that a client has to read the answer to a packet that is too large.
+#: Maximum time for a client to read the answer to a packet that is too large, in seconds.
 LINGER_TIMEOUT = 5.0
 
-#: Reasons not to read from a client, in the order of the constants: received packets wait for their turn; too many requests
-#: are uncommitted; the client does not read; the bridge stops; the client exceeded its rate; the layers have bytes to decode.
+#: Reasons not to read from a client, as bits.
+#: Received packets wait for their turn.
 TURN: Final = 1
+#: Too many requests are uncommitted.
 UNCOMMITTED: Final = 2
+#: The client does not read.
 UNREAD: Final = 4
+#: The bridge stops.
 STOPPING: Final = 8
+#: The client exceeded its rate.
 TOO_MUCH: Final = 16
+#: The layers have bytes to decode.
 WRAPPED: Final = 32
 
 
@@ -80,10 +85,10 @@ class ConnectionOwner(Protocol):
         """Continue sending after the limit of one turn was reached."""
 
     def pause_writing(self) -> None:
-        """Pause sending: the client does not read."""
+        """Pause sending, because the client does not read."""
 
     def resume_writing(self) -> None:
-        """Resume sending: the client has read the pending output."""
+        """Resume sending, because the client has read the pending output."""
 
     def expire(self) -> None:
         """Close the connection if the client's credentials have expired."""
@@ -124,7 +129,7 @@ class Listener(Protocol):
 class StreamConnection:
     """One network connection, on an asyncio transport.
 
-    It implements asyncio.Protocol without deriving from it: mypyc keeps no slots for classes derived from interpreted ones.
+    It implements asyncio.Protocol without deriving from it, because with an interpreted base, mypyc would not keep slots.
     """
 
     __slots__ = (
@@ -169,7 +174,7 @@ class StreamConnection:
         self._stack: Stack | None = None
         #: time at which reading resumes after the rate was exceeded
         self._slow_until = 0.0
-        #: rate limit in bytes per second; None: unlimited
+        #: rate limit in bytes per second, or None for unlimited
         self._bytes = None if config.publish_bytes is None else Rate(config.publish_bytes, self._time())
         self.closing = False
         #: why the connection ended: the name of an MQTT 5 reason code, or one of the constants below, or "" while it is open
@@ -215,12 +220,12 @@ class StreamConnection:
         self._stack = listener.stack(self)
 
     def come_from(self, address: str, port: int) -> None:
-        """Set the client's address: that of the peer, or the one that a proxy names."""
+        """Set the client's address: the address of the peer, or the address in a PROXY header."""
         self.address = address
         self.peer = Peer(endpoint(address, port))
 
     def _refuse(self) -> None:
-        """Refuse a connection before its CONNECT."""
+        """Reject a connection before its CONNECT."""
         if self._listener.config.tls is None and self._listener.config.websocket is None:
             self.protocol.refuse(ConnackCode.SERVER_UNAVAILABLE)
             self.flush()
@@ -229,12 +234,12 @@ class StreamConnection:
             self.abort()
 
     def _note_handshake(self, why: str) -> None:
-        """Count a connection that did not get as far as CONNECT."""
+        """Count a connection that failed before CONNECT."""
         self._listener.handshakes_failed += 1
         self._listener.handshake_failure = f"client {self.peer}: {why}"
 
     def _note_refusal(self, why: str) -> None:
-        """Record a refused connection in the audit log."""
+        """Record a rejected connection in the audit log."""
         audit_log.note("refused", self.peer, stranger=self.address, channel=self._listener.config.name, why=why)
 
     def data_received(self, data: bytes) -> None:
@@ -270,7 +275,7 @@ class StreamConnection:
         if unwrapped:
             self._work_on(unwrapped)
         if stack.ended and self._transport is not None:
-            self._transport.close()  # as at the end of the network connection
+            self._transport.close()  # as if the network connection had ended
 
     def _take_more(self) -> None:
         data, self._wrapped = self._wrapped, b""
@@ -349,7 +354,7 @@ class StreamConnection:
     # Reading ---------------------------------------------------------------------------------------------------------
 
     def take_turn(self) -> None:
-        """Process received packets. They wait while too many requests are uncommitted."""
+        """Process received packets, unless too many requests are uncommitted."""
         self._scheduled = False
         if self._held & UNCOMMITTED:
             return
@@ -406,9 +411,9 @@ class StreamConnection:
         transport = self._transport
         if transport is None or self.closing:
             return
-        data = self.protocol.data_to_send()
-        if data:
-            transport.write(data if self._stack is None else self._stack.send(data))
+        output = self.protocol.data_to_send()
+        if output:
+            transport.write(output if self._stack is None else self._stack.send(output))
         if self.protocol.state is ConnectionState.DISCONNECTING:
             self._close(transport)
 
@@ -438,8 +443,8 @@ class StreamConnection:
         if last:
             transport.write(last)
         if self.protocol.too_large:
-            # The client is still sending. Closing the socket would reset the connection and discard what the client has not
-            # read. So discard what it sends until it closes its side.
+            # The client is still sending. Closing the socket would reset the connection and discard output that the client
+            # has not read. So discard its input until it closes its side.
             if self._held:
                 transport.resume_reading()
             transport.write_eof()
@@ -464,7 +469,7 @@ class StreamConnection:
             self.owner.expire()
         if self._held and transport is not None and protocol.state is ConnectionState.CONNECTED:
             if not self._held & UNREAD or self._held & STOPPING:
-                # The bridge itself has paused reading, so the client's silence means nothing.
+                # The bridge itself has paused reading, so the client's silence is irrelevant.
                 return
             unread = transport.get_write_buffer_size()
             if unread != self._unread:

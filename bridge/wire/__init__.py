@@ -1,1 +1,1 @@
-"""Structures of IBM MQ as bytes and values, without policy and without I/O: MQMD, RFH2, MQXQH, MQDLH, PCF, constants."""
+"""Structures and constants of IBM MQ as bytes and values, without policy or I/O: MQMD, RFH2, MQXQH, MQDLH, PCF."""

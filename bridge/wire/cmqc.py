@@ -1,8 +1,8 @@
-"""The constants of the Message Queue Interface, under IBM's names and with IBM's numbers.
+"""The constants of the Message Queue Interface, with IBM's names and numbers.
 
 The module corresponds to ``pymqi.CMQC`` and the C header cmqc.h, and contains the constants that the bridge uses. The
 constants of command messages are in :mod:`bridge.wire.cmqcfc`. ``reason_codes.txt`` contains the names of the other reason
-codes. Three differences from IBM's:
+codes. Three differences from IBM's headers:
 
 * character constants are ``bytes`` *without* trailing blanks (``MQFMT_RF_HEADER_2 == b"MQHRF2"``), as in the decoded
   structures of :mod:`bridge.wire.mq`. Only ``MQxxx_STRUC_ID`` has its four bytes.
@@ -212,7 +212,7 @@ MQDLH_LENGTH_1: Final = 172
 # Connection, object and message handles.
 MQHO_NONE: Final = 0
 
-# Format: what the data that follows a header (or the MQMD) is. Without trailing blanks, as in the decoded structures.
+# Format: the format of the data after a header or the MQMD. Without trailing blanks, as in the decoded structures.
 MQFMT_NONE: Final = b""
 MQFMT_ADMIN: Final = b"MQADMIN"
 MQFMT_CICS: Final = b"MQCICS"
@@ -230,7 +230,7 @@ MQFMT_STRING: Final = b"MQSTR"
 MQFMT_WORK_INFO_HEADER: Final = b"MQHWIH"
 MQFMT_XMIT_Q_HEADER: Final = b"MQXMIT"
 
-# Encoding: how binary numbers lie in the data that follows. NATIVE is that of little-endian x86.
+# Encoding: the representation of binary numbers in the following data. NATIVE is the encoding of little-endian x86.
 MQENC_NATIVE: Final = 546
 MQENC_INTEGER_MASK: Final = 0xF
 MQENC_INTEGER_NORMAL: Final = 1
@@ -243,7 +243,7 @@ MQENC_FLOAT_IEEE_NORMAL: Final = 0x100
 MQENC_FLOAT_IEEE_REVERSED: Final = 0x200
 MQENC_FLOAT_S390: Final = 0x300
 
-# CodedCharSetId: IBM's number of a character set (1208 UTF-8, 1200 UTF-16) or one of these.
+# CodedCharSetId: IBM's number of a character set (1208 UTF-8, 1200 UTF-16) or one of these constants.
 MQCCSI_UNDEFINED: Final = 0
 MQCCSI_DEFAULT: Final = 0
 MQCCSI_Q_MGR: Final = 0
@@ -268,7 +268,7 @@ MQGI_NONE: Final = bytes(24)
 MQACT_NONE: Final = bytes(32)
 MQOL_UNDEFINED: Final = -1
 
-# Report options: which reports the sender asks for, and what becomes of the message.
+# Report options: the reports that the sender requests, and the treatment of the message.
 MQRO_NONE: Final = 0
 MQRO_EXCEPTION: Final = 0x1000000
 MQRO_EXCEPTION_WITH_DATA: Final = 0x3000000
@@ -291,7 +291,7 @@ MQRO_DISCARD_MSG: Final = 0x8000000
 MQRO_PASS_DISCARD_AND_EXPIRY: Final = 0x4000
 MQRO_ACCEPT_UNSUP_MASK: Final = -270532353
 
-# Feedback of a report message; reason codes may stand there too.
+# Feedback of a report message. It may also be a reason code.
 MQFB_NONE: Final = 0
 MQFB_EXPIRATION: Final = 258
 MQFB_COA: Final = 259
@@ -310,7 +310,7 @@ MQMF_MSG_IN_GROUP: Final = 8
 MQMF_LAST_MSG_IN_GROUP: Final = 0x10
 MQMF_ACCEPT_UNSUP_MASK: Final = -1048576
 
-# PutApplType: what kind of program put the message.
+# PutApplType: the kind of program that put the message.
 MQAT_NO_CONTEXT: Final = 0
 MQAT_UNIX: Final = 6
 MQAT_QMGR: Final = 7

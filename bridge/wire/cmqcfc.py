@@ -1,4 +1,4 @@
-"""The constants of Programmable Command Formats (PCF), under IBM's names and with IBM's numbers.
+"""The constants of Programmable Command Formats (PCF), with IBM's names and numbers.
 
 The module corresponds to ``pymqi.CMQCFC`` and to the C header cmqcfc.h. Parameters that are attributes of objects
 (``MQIA_*``, ``MQCA_*``) are in :mod:`bridge.wire.cmqc`, as in IBM's headers.

@@ -66,9 +66,9 @@ def test_a_channel_is_stopped_and_started(bridge: BridgeProcess, administrator: 
     channels = {channel["name"]: channel for channel in administrator.json("channel", "list")}
     assert (channels["FIRST"]["state"], channels["SECOND"]["state"]) == ("running", "stopped")
     assert (channels["FIRST"]["clients"], channels["FIRST"]["connections"]) == (1, 1)
-    assert administrator.refused("channel", "stop", "SECOND") == "channel SECOND is stopped already\n"
+    assert administrator.refused("channel", "stop", "SECOND") == "channel SECOND is already stopped\n"
     assert "SECOND" in administrator.does("channel", "start", "SECOND")
-    assert administrator.refused("channel", "start", "SECOND") == "channel SECOND is running already\n"
+    assert administrator.refused("channel", "start", "SECOND") == "channel SECOND is already running\n"
     assert "no channel" in administrator.refused("channel", "start", "THIRD", status=3)
     assert administrator.clients("goes")["goes"]["durable"]  # the session still exists
 
@@ -108,7 +108,7 @@ def test_a_mapping_is_paused(bridge: BridgeProcess, administrator: Administrator
     (problem,) = status["problems"]
     assert (problem["kind"], problem["what"]) == ("mapping", "mapping out is paused")
     assert problem["command"] == "mqbridge mapping resume out"
-    assert administrator.does("mapping", "resume", "out") == "mapping out goes on\n"
+    assert administrator.does("mapping", "resume", "out") == "mapping out resumed\n"
     assert watcher.take().payload == b"waits"
 
 

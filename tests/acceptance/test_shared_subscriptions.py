@@ -79,8 +79,8 @@ def publish_numbers(port: int, topic: str, numbers: range, *, qos: int = 1) -> N
 
 def subscriptions(bridge: BridgeProcess, name: str) -> list[str]:
     """Return the names of the queue manager's subscriptions with this beginning."""
-    done = bridge.run_mq("display", f"SUB('{name}*')", "--json")
-    return [] if done.returncode else [json.loads(line)["SUB"] for line in done.stdout.splitlines()]
+    process = bridge.run_mq("display", f"SUB('{name}*')", "--json")
+    return [] if process.returncode else [json.loads(line)["SUB"] for line in process.stdout.splitlines()]
 
 
 @pytest.mark.parametrize("levels", [(4, 4), (5, 5), (3, 4, 5)], ids=str)

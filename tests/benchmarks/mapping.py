@@ -31,14 +31,14 @@ from tests.benchmarks import frames
 from tests.benchmarks.servers import Bridge, Mosquitto, Server
 
 TARGET = 0.5
-"""The least that a mapping should reach, in multiples of mosquitto's own bridge at the same QoS."""
+"""Target for a mapping, as a multiple of mosquitto's own bridge at the same QoS."""
 MOSQUITTO = "mosquitto → mosquitto"
 LINK_TO_QUEUE, QUEUE_TO_LINK, THROUGH = "link → queue", "queue → link", "link → local topic → link"
 LINK_TO_TOPIC, TOPIC_TO_LINK = "link → local client", "local client → link"
 WAYS = (MOSQUITTO, LINK_TO_QUEUE, QUEUE_TO_LINK, LINK_TO_TOPIC, TOPIC_TO_LINK, THROUGH)
 TOPIC = "b/x"
 LOOK = 0.02
-"""Seconds between looks at how far it is: those at a queue cost the bridge time."""
+"""Seconds between checks of the progress. A check of a queue costs the bridge time."""
 STALL = 20.0
 """Seconds without any progress after which a measurement is given up."""
 

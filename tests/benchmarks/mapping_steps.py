@@ -40,7 +40,7 @@ SCHEMA = {
 
 
 def steps(directory: Path) -> dict[str, dict[str, Any]]:
-    """Return the mappings by what they do."""
+    """Return the mappings by their description."""
     schema = directory / "schema.json"
     schema.write_text(json.dumps(SCHEMA))
     queue = {"to": {"queue": "PLANT.{line}"}}
@@ -117,7 +117,7 @@ STOCK = (
 
 
 def record_steps(directory: Path) -> dict[str, Callable[[], object]]:
-    """Return the conversions of a record or its JSON document by what they do."""
+    """Return the conversions of a record or its JSON document by their description."""
     (directory / "stock.cpy").write_text(COPYBOOK)
     payload = {"copybook": str(directory / "stock.cpy"), "ccsid": 1140}
     record = RecordPayload(TextPayload.model_validate(payload))

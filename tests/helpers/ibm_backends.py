@@ -85,14 +85,14 @@ def publication(client_id: str, number: int) -> PublicationMessage:
 
 
 async def ended(backend: IbmBackend, fill: Callable[[Unit], None]) -> Unit:
-    done: asyncio.Future[Unit] = asyncio.get_running_loop().create_future()
+    completion: asyncio.Future[Unit] = asyncio.get_running_loop().create_future()
     unit = Unit()
-    unit.done = done.set_result
+    unit.done = completion.set_result
     fill(unit)
     UNITS.add(unit)
     backend.on_completed = UNITS.completed
     backend.submit(unit)
-    return await asyncio.wait_for(done, PATIENCE)
+    return await asyncio.wait_for(completion, PATIENCE)
 
 
 def keep(unit: Unit, record: StateRecord) -> None:

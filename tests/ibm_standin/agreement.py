@@ -1,4 +1,4 @@
-"""What a client and a server-connection channel agree on."""
+"""Negotiation of attributes between a client and a server-connection channel."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class ChannelAgreement(NamedTuple):
 
 
 def agreed(channel: dict[str, Value] | None, longest: int, client: ChannelAgreement) -> ChannelAgreement:
-    """Return what a channel and a client agree on: the lower limits, and the longer heartbeat interval.
+    """Return the negotiated attributes: the lower limits, and the longer heartbeat interval.
 
-    A maximum message length of 0 is `longest`, that of the queue manager. A channel that is not defined (None) limits
-    nothing. Source: IBM MQ documentation, "Maximum message length (MAXMSGL)", "Sharing conversations (SHARECNV)",
+    A maximum message length of 0 means `longest`, the queue manager's maximum. An undefined channel (None) has no limits.
+    Source: IBM MQ documentation, "Maximum message length (MAXMSGL)", "Sharing conversations (SHARECNV)",
     "Heartbeat interval (HBINT)".
     """
     wanted = client.max_message_length or longest

@@ -1,7 +1,6 @@
-"""Attributes of objects that the embedded queue manager does not have, because they have no effect there.
+"""Attributes of objects that the embedded queue manager lacks, because they have no effect there.
 
-The stand-in adds them to its tables: those of DEFINE, ALTER and DISPLAY, and those from which MQINQ and PCF commands are
-answered.
+The stand-in adds them to its tables for DEFINE, ALTER and DISPLAY, and for MQINQ and PCF commands.
 """
 
 from bridge.mq.embedded.attributes import (
@@ -169,7 +168,7 @@ _STORED = (
     Selector("IPPROCS", cmqc.MQIA_OPEN_INPUT_COUNT),
     Selector("OPPROCS", cmqc.MQIA_OPEN_OUTPUT_COUNT),
 )
-#: Attributes by kind of object that no command sets.
+#: Attributes by kind of object that commands cannot set.
 _FIXED: dict[str, tuple[Selector, ...]] = {
     "QMGR": (
         Selector("QMNAME", cmqc.MQCA_Q_MGR_NAME, length=48),

@@ -25,7 +25,7 @@ class ChannelInstance:
 
     channel: str
     address: str
-    #: the client's process and its channel definition; conversations share an instance if theirs are equal
+    #: the client's process and its channel definition. Conversations for which both are equal share an instance
     client: tuple[object, ...]
     conversations: list[Conversation]
 
@@ -37,24 +37,24 @@ class Heartbeats:
     its process. Source: IBM MQ documentation, "Heartbeat interval (HBINT)".
     """
 
-    #: seconds between looks
+    #: seconds between checks
     INTERVAL = 0.5
 
     def __init__(self) -> None:
         #: conversations by client: its address and its process
         self._conversations: dict[tuple[str, int], dict[Conversation, float]] = {}
-        #: time.monotonic() of the last request of each client, and of the last look
+        #: time.monotonic() of the last request of each client, and of the last check
         self._heard: dict[tuple[str, int], float] = {}
         self._looked = 0.0
 
     def expect(self, conversation: Conversation, client: tuple[str, int], interval: int) -> None:
-        """Watch a conversation, whose channel and client have agreed on a heartbeat interval in seconds."""
+        """Watch a conversation with this negotiated heartbeat interval in seconds."""
         self._conversations.setdefault(client, {})[conversation] = 2.0 * interval
         if not self._looked:
             self._look()
 
     def heard(self, client: tuple[str, int]) -> None:
-        """Note that a client has sent something."""
+        """Note a request of a client."""
         self._heard[client] = time.monotonic()
 
     def forget(self, conversation: Conversation, client: tuple[str, int]) -> None:
@@ -66,7 +66,7 @@ class Heartbeats:
 
     def _look(self) -> None:
         now = time.monotonic()
-        # What has arrived while this process was busy or suspended is not read yet.
+        # Data that arrived while this process was busy or suspended has not been read yet.
         late = self._looked and now - self._looked > 3 * self.INTERVAL
         for client, conversations in self._conversations.items():
             if late:
@@ -88,7 +88,7 @@ class ChannelInstances:
     """
 
     def __init__(self) -> None:
-        #: MaxChannels of qm.ini; None for no limit
+        #: MaxChannels of qm.ini, or None for no limit
         self.max_channels: int | None = None
         self._running: list[ChannelInstance] = []
         self.heartbeats = Heartbeats()
@@ -142,7 +142,7 @@ class ChannelInstances:
         return instance
 
     def leave(self, instance: ChannelInstance, conversation: Conversation) -> None:
-        """Remove a conversation. The last one ends the instance."""
+        """Remove a conversation. The last conversation ends the instance."""
         instance.conversations.remove(conversation)
         if not instance.conversations:
             self._running.remove(instance)
@@ -173,7 +173,7 @@ def _stop(queue_manager: QueueManager, command: Command) -> tuple[str, Unit | No
     _check_keywords(command, "MODE")
     mode = command.parameter("MODE")
     if mode is not None and mode.value not in ("QUIESCE", "FORCE", "TERMINATE"):
-        raise MQSCSyntaxError("MODE is one of QUIESCE, FORCE, TERMINATE", mode.where, "MODE")
+        raise MQSCSyntaxError("MODE must be one of QUIESCE, FORCE, TERMINATE", mode.where, "MODE")
     instances_of(queue_manager).stop(name, force=mode is not None and mode.value != "QUIESCE")
     return message("AMQ8019I", verb="Stop", name=name), None
 
@@ -187,7 +187,7 @@ def _existing(queue_manager: QueueManager, command: Command) -> str:
 def _check_keywords(command: Command, *known: str) -> None:
     for parameter in command.parameters:
         if parameter.keyword not in ("CHLTYPE", *known):
-            detail = f"{command.verb} CHANNEL knows no {parameter.keyword} here"
+            detail = f"{command.verb} CHANNEL does not support {parameter.keyword} here"
             raise MQSCSyntaxError(detail, parameter.where, parameter.keyword)
 
 

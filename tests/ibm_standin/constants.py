@@ -2,8 +2,8 @@
 
 Usage, in the repository: python3 -m tests.ibm_standin.constants > cmqc_constants.h
 
-The numbers stand in one place, where the tests hold them against those of the real packages. Nothing but the standard
-library is imported, since the stand-in may be built before the bridge is installed.
+The numbers have a single source, which the tests compare with the real packages. The script imports only the standard
+library, because the stand-in may be built before the bridge is installed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""An MQ connection of a C program and its verbs: requests in, the application at work, replies out.
+"""An MQ connection of a C program: its requests, verbs and replies.
 
-What a reply holds is what IBM's calls return: structures with the fields that are output, in the caller's version; the
-length of a message that did not fit; a warning with its result. Source: IBM MQ, "Function calls" of the MQI.
+A reply contains the results of IBM's calls: structures with their output fields in the caller's version, the length of a
+message that did not fit, or a warning with its result. Source: IBM MQ, "Function calls" of the MQI.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ from tests.ibm_standin.values import read_properties, write_properties
 
 log = logging.getLogger(__name__)
 
-#: Handles of objects have eight digits each: ibmmq takes 100 and 1001 for the same key of its table.
+#: All handles of objects have eight digits, because ibmmq confuses handles such as 100 and 1001.
 FIRST_HANDLE = 10_000_000
 _MATCH_DEFAULT = cmqc.MQMO_MATCH_MSG_ID | cmqc.MQMO_MATCH_CORREL_ID
 _MSG_HANDLE_GIVEN = 1
-#: Bytes of a read-ahead buffer that a message takes beside its data: MQMD and MQGMO.
+#: Bytes of a message in a read-ahead buffer in addition to its data: MQMD and MQGMO.
 _READ_AHEAD_OVERHEAD = 500
 _DELETE_PROPERTIES = 1
-#: Seconds that an application has to end after STOP CHANNEL MODE(QUIESCE).
+#: Maximum time for an application to end after STOP CHANNEL MODE(QUIESCE), in seconds.
 _QUIESCE_TIMEOUT = 5.0
 
-#: Strings of an MQSD, in the order sent, and the reason for one that is none.
+#: Strings of an MQSD, in the order sent, and the reason code if one is invalid.
 _MQSD_STRINGS = {
     "ObjectString": cmqc.MQRC_OBJECT_STRING_ERROR,
     "SubName": cmqc.MQRC_SUB_NAME_ERROR,
@@ -83,18 +83,18 @@ class MqiConversation(Conversation):
         slot: ConnectionSlot | None = None,
         channels: Sequence[str] = (),
     ) -> None:
-        """Begin; `channels` are those by which a client may connect over TCP, none for any."""
+        """Begin. `channels` are the channels over which a client may connect via TCP. Empty allows any."""
         super().__init__(server, slot)
         self._present = present
         #: the user of a login over TCP
         self._login = ""
         self._channels = channels
         self._greeted = False
-        #: what MQCCSI_Q_MGR means in an MQMD: the character set of a client; 0 for programs that use bindings
+        #: the meaning of MQCCSI_Q_MGR in an MQMD: the character set of a client, or 0 for programs that use bindings
         self._ccsid = 0
-        #: that the conversation is part of
+        #: the channel instance of the conversation
         self._instance: ChannelInstance | None = None
-        #: the client's address and process, whose heartbeats are expected
+        #: address and process of the client, whose heartbeats are expected
         self._client: tuple[str, int] | None = None
 
     def data_received(self, data: bytes) -> None:
@@ -175,7 +175,7 @@ class MqiConversation(Conversation):
                 self._client = self.address, process
                 instances.heartbeats.heard(self._client)
                 instances.heartbeats.expect(self, self._client, agreement.heartbeat_interval)
-        # A name that begins with an asterisk is a group of queue managers: any will do.
+        # A name that begins with an asterisk is a group of queue managers, which any queue manager matches.
         if queue_manager.startswith("*"):
             queue_manager = ""
         name = self._queue_manager.name.encode()[:12].ljust(12)
@@ -188,10 +188,10 @@ class MqiConversation(Conversation):
         self._connect(queue_manager, application, user, password, answer)
 
     def _check_channel(self) -> None:
-        """Check that clients may connect over TCP by the channel, and compare TLS with its definition. Raises MQError.
+        """Check that clients may connect over the channel, and compare TLS with its definition. Raises MQError.
 
         Source: IBM MQ documentation, "CipherSpec mismatches", "SSL client authentication (SSLCAUTH)", "SSLPEER (SSL Peer)".
-        Which reason a client gets for SSLPEER is not documented.
+        The reason code for SSLPEER is not documented.
         """
         if self.slot is None or self._transport is None:
             return
@@ -237,7 +237,7 @@ class MqiConversation(Conversation):
         self._disconnect()
 
     def _mqbegin(self, hconn: MqiHconn, reader: Reader) -> None:
-        # There are no resource managers beside this one that could take part.
+        # No other resource managers exist that could take part.
         self._answer(None, MQError(cmqc.MQRC_NO_EXTERNAL_PARTICIPANTS, comp_code=cmqc.MQCC_WARNING))
 
     def _mqcmit(self, hconn: MqiHconn, reader: Reader) -> None:
@@ -277,7 +277,7 @@ class MqiConversation(Conversation):
     def _mqset(self, hconn: MqiHconn, reader: Reader) -> None:
         handle, selectors, ints = _handle(reader.long()), reader.longs(), reader.longs()
         chars = reader.raw()
-        # Of the attributes that MQSET sets, one alone is of characters.
+        # Only one of the attributes that MQSET sets is a character attribute.
         texts = [structures.text(chars)] if chars else []
         self._end(mqset(hconn, handle, selectors, ints, texts))
 
@@ -298,7 +298,7 @@ class MqiConversation(Conversation):
         self._end(unit, message.write(Writer(), md), _warning(message.pmo.Reason))
 
     def _mqput_async(self, hconn: MqiHconn, reader: Reader, *, opens: bool = False) -> None:
-        """Put a message without an answer: nobody waits for this put, and MQSTAT tells what became of it."""
+        """Put a message without a reply. The program does not wait, and MQSTAT reports the outcome."""
         try:
             target = _ObjectDescriptor(reader).od if opens else _handle(reader.long())
             message = _PutMessage(reader, self._ccsid)
@@ -448,7 +448,7 @@ class MqiConversation(Conversation):
 
 
 class _ObjectDescriptor:
-    """The MQOD of a request, and its way back."""
+    """The MQOD of a request and its reply."""
 
     def __init__(self, reader: Reader) -> None:
         self._raw = reader.raw()
@@ -475,10 +475,10 @@ class _ObjectDescriptor:
 
 
 class _PutMessage:
-    """The message of a put with its options, and their way back."""
+    """The message of a put and its options, in the request and the reply."""
 
     def __init__(self, reader: Reader, ccsid: int) -> None:
-        """Read it; `ccsid` is what MQCCSI_Q_MGR means (IBM MQ, "CodedCharSetId (MQLONG)" of the MQMD)."""
+        """Read them. `ccsid` is the meaning of MQCCSI_Q_MGR (IBM MQ, "CodedCharSetId (MQLONG)" of the MQMD)."""
         self._md, self._pmo = reader.raw(), reader.raw()
         md = structures.read_md(self._md)
         if md.CodedCharSetId == cmqc.MQCCSI_Q_MGR:
@@ -499,14 +499,14 @@ class _PutMessage:
 
 
 def _following(hconn: MqiHconn, handle: int, options: MqiGetOptions, room: int) -> list[MqiGot]:
-    """Browse the messages after the one that was browsed last that a read-ahead buffer has `room` bytes for.
+    """Browse the messages after the last browsed message, as long as they fit into `room` bytes of a read-ahead buffer.
 
-    A message that would have to be truncated is left to the next call of the program.
+    A message that would be truncated is left for the next call of the program.
     """
     fixed = options.Options & ~(BROWSES | cmqc.MQGMO_WAIT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG)
     following = msgspec.structs.replace(options, Options=fixed | cmqc.MQGMO_BROWSE_NEXT)
     group: list[MqiGot] = []
-    with contextlib.suppress(MQError):  # there are no more, or the next message has no room
+    with contextlib.suppress(MQError):  # no more messages, or the next message does not fit
         while room > 0:
             following = msgspec.structs.replace(following, MaxLength=min(options.MaxLength or 0, room))
             got, _ = mqget(hconn, handle, following)
@@ -516,7 +516,7 @@ def _following(hconn: MqiHconn, handle: int, options: MqiGetOptions, room: int) 
 
 
 def _stepped_over(hconn: MqiHconn, hobj: int, options: int) -> int:
-    """Return how many marked messages a browse passes before it finds one that is not marked, or the end of the queue."""
+    """Return the number of marked messages that a browse skips before an unmarked message or the end of the queue."""
     handle = hconn.find(hobj)
     if not isinstance(handle, QueueHandle):
         return 0
@@ -538,7 +538,7 @@ def _reads_ahead(hconn: MqiHconn, hobj: int) -> bool:
 
 
 def _unfinished(hconn: MqiHconn, hobj: int) -> int:
-    """Return the reason with which MQCLOSE of a handle warns: a group or a message is not complete, or MQRC_NONE."""
+    """Return the warning of MQCLOSE: the reason code for an incomplete group or message, or MQRC_NONE."""
     handle = hconn.handles.get(hobj)
     if not isinstance(handle, MqiQueueHandle):
         return cmqc.MQRC_NONE
@@ -546,7 +546,7 @@ def _unfinished(hconn: MqiHconn, hobj: int) -> int:
 
 
 def _tls_mismatch(channel: Mapping[str, Value], stream: ssl.SSLObject | None) -> tuple[int, str]:
-    """Return the reason code and the text if TLS does not match the definition of a channel, otherwise 0 and no text."""
+    """Return reason code and text if TLS does not match the definition of a channel, otherwise 0 and ""."""
     cipher_spec, peer_name = str(channel["SSLCIPH"]), str(channel["SSLPEER"])
     cipher = None if stream is None else stream.cipher()
     if stream is None or cipher is None:
@@ -569,7 +569,7 @@ def _tls_mismatch(channel: Mapping[str, Value], stream: ssl.SSLObject | None) ->
 
 
 def _handle(number: int) -> int:
-    """Return a handle as the queue manager knows it, which refuses a number that is no handle with the right reason."""
+    """Return the queue manager's number of a handle. It rejects an invalid number with the correct reason code."""
     return number - FIRST_HANDLE
 
 

@@ -1,8 +1,8 @@
-"""The bytes between a library for C programs and the embedded queue manager.
+"""The protocol between the library for C programs and the embedded queue manager.
 
-A connection begins with `GREETING`. A request is a length (u32, little-endian, as all numbers here; it does not count
-itself), a verb (i32) and its fields; a reply is a length, CompCode and Reason (i32 each) and, where the call did something,
-its fields. Bytes are an i32 length and themselves, length -1 says that there are none; a text is bytes in UTF-8.
+A connection begins with `GREETING`. All numbers are little-endian. A request is a length (u32, without the length itself),
+a verb (i32) and its fields. A reply is a length, CompCode and Reason (i32 each) and, if the call had an effect, its fields.
+Bytes are an i32 length and the bytes. A length of -1 means that they are missing. A text is bytes in UTF-8.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import IntEnum
 from bridge.mq.embedded.server import Malformed
 from bridge.mq.mqi import MQError
 
-#: Its first byte is larger than that of any MessagePack frame, so both may come to one port.
+#: Its first byte is larger than the first byte of any MessagePack frame, so both protocols can share a port.
 GREETING = b"MQI\x01"
 #: The socket for C programs, in the queue manager's data directory.
 SOCKET_NAME = "mqi.sock"
@@ -22,7 +22,7 @@ _LONG = struct.Struct("<i")
 
 
 class Verb(IntEnum):
-    """What a request asks for."""
+    """The verb of a request."""
 
     MQCONN = 1
     MQDISC = 2
@@ -41,16 +41,16 @@ class Verb(IntEnum):
     MQSTAT = 15
     MQBUFMH = 16
     MQMHBUF = 17
-    #: MQPUT with MQPMO_ASYNC_RESPONSE: there is no reply
+    #: MQPUT with MQPMO_ASYNC_RESPONSE: without a reply
     MQPUT_ASYNC = 18
-    #: MQGET that browses, with read ahead: more messages follow the first in the reply
+    #: MQGET that browses with read ahead. The reply may contain several messages
     MQGET_AHEAD = 19
-    #: MQPUT1 with MQPMO_ASYNC_RESPONSE: there is no reply
+    #: MQPUT1 with MQPMO_ASYNC_RESPONSE: without a reply
     MQPUT1_ASYNC = 20
 
 
 class Reader:
-    """Takes the fields of a request, one after the other. Raises Malformed where it ends too early."""
+    """Reads the fields of a request in order. Raises Malformed if the request ends too early."""
 
     def __init__(self, frame: bytes) -> None:
         self._frame = frame
@@ -69,7 +69,7 @@ class Reader:
         return self._take(length) if length > 0 else b""
 
     def text(self, reason: int) -> str:
-        """Read a string. Raises MQError with `reason` where it is not UTF-8: nothing further in could hold it."""
+        """Read a string. Raises MQError with `reason` if it is not UTF-8, which the queue manager could not store."""
         try:
             return self.raw().decode()
         except UnicodeDecodeError as error:
@@ -85,11 +85,11 @@ class Reader:
 
 
 class Writer:
-    """Gathers the fields of a reply."""
+    """Collects the fields of a reply."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
-        #: of a warning that the reply gives
+        #: reason code of a warning in the reply
         self.reason = 0
 
     def long(self, value: int) -> Writer:
@@ -109,6 +109,6 @@ class Writer:
         return self.raw(None if value is None else value.encode())
 
     def frame(self, comp_code: int, reason: int) -> bytes:
-        """Return the whole reply."""
+        """Return the complete reply."""
         body = b"".join(self._parts)
         return struct.pack("<Iii", 8 + len(body), comp_code, reason) + body

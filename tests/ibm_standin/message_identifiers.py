@@ -5,10 +5,10 @@ either ASCII or EBCDIC, where represents a blank), followed by a product-specifi
 this contains the first 12 characters of the queue-manager name, and a value derived from the system clock." It promises that
 MsgIds are unique, and nothing about their order or about any byte of them.
 
-The last eight bytes here have the form that queue managers show in `amqsbcg` and `dmpmqlog`: a time, and the position in a
+The last eight bytes here have the same form as in `amqsbcg` and `dmpmqlog` of queue managers: a time, and the position in a
 numbered block. Only one byte of the position changes often. On Linux (little-endian) it is followed by the block number, so
 the last two bytes stay the same for thousands of messages and for all connections (…01470040, …02470040). On AIX
-(big-endian) it is the last byte, so the last two bytes come again after 256 messages (…23290601, …23290602).
+(big-endian) it is the last byte, so the last two bytes repeat after 256 messages (…23290601, …23290602).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 
 from bridge.mq.embedded.appearance import Appearance
 
-#: Names the form of MsgIds for a process: `linux` (the default), `aix`, or `distinct`, the embedded queue manager's.
+#: The environment variable with the form of MsgIds: `linux` (default), `aix`, or `distinct`, the embedded queue manager's.
 VARIABLE: Final = "MQI_STANDIN_MSGIDS"
 #: The time of the first MsgIds, and the first block: as in public output of IBM MQ 9.2.4.
 _TIME: Final = 0x6A5E_B006
@@ -28,7 +28,7 @@ _EMBEDDED: Final = 1 << 63
 
 
 class LinuxAppearance(Appearance):
-    """Four bytes of time, one that counts, and three of a block number, little-endian."""
+    """Four bytes of time, a counter byte, and three bytes of a block number, little-endian."""
 
     def generated(self, number: int) -> bytes:
         rest, position = divmod(number & ~_EMBEDDED, 128)
@@ -51,7 +51,7 @@ class LinuxAppearance(Appearance):
 
 
 class AixAppearance(Appearance):
-    """A byte of process, three of time, two of a block number, a constant, and one that counts, big-endian."""
+    """A byte of process, three of time, two of a block number, a constant, and a counter byte, big-endian."""
 
     def generated(self, number: int) -> bytes:
         rest, counted = divmod(number & ~_EMBEDDED, 256)
@@ -78,5 +78,5 @@ FORMS: Final[dict[str, type[Appearance]]] = {
 
 
 def chosen_form() -> str:
-    """Return the form that the environment names."""
+    """Return the form in the environment variable."""
     return os.environ.get(VARIABLE, "linux")

@@ -1,7 +1,7 @@
-"""What a test asks of the stand-in: refusals, delays and costs that a queue manager has only at times.
+"""Rules that a test sets for the stand-in: rejections, delays and costs that occur only at times on a queue manager.
 
-A test in the same process sets them at `StandInServer.rules`. For a queue manager in a process of its own, it writes them to
-`FILE_NAME` in the data directory, where they are read before each MQCONN, MQOPEN and MQGET.
+A test in the same process sets `StandInServer.rules`. For a queue manager in another process, it writes them to
+`FILE_NAME` in the data directory. The stand-in reads that file before each MQCONN, MQOPEN and MQGET.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.ibm_standin import cmqc
 
 FILE_NAME: Final = "standin.json"
 
-#: Reason codes with which IBM MQ refuses a connection although others work, with their topics in IBM MQ's documentation.
+#: Reason codes with which IBM MQ rejects a connection although others work, with their topics in IBM MQ's documentation.
 REFUSALS: Final = {
     # "2009 (MQRC_CONNECTION_BROKEN)"
     cmqc.MQRC_CONNECTION_BROKEN: "the listener or the channel ended while the connection was made",
@@ -39,9 +39,9 @@ REFUSALS: Final = {
 
 
 class Rules(msgspec.Struct, forbid_unknown_fields=True):
-    """Present refusals, delays and costs."""
+    """The current rejections, delays and costs."""
 
-    #: the reason code of every new connection; 0 accepts it
+    #: the reason code of every new connection, or 0 to accept connections
     refuse: int = 0
     #: connections that are accepted before `refuse` applies
     accept_first: int = 0
@@ -49,13 +49,13 @@ class Rules(msgspec.Struct, forbid_unknown_fields=True):
     failed_login_delay: float = 0.0
     #: seconds of the queue manager for each MQOPEN: name resolution and authority checks
     open_cost: float = 0.0
-    #: seconds of the queue manager for each message that a browse steps over because it is marked
-    #: (MQGMO_UNMARKED_BROWSE_MSG); None: they are not counted, which takes time, too
+    #: seconds of the queue manager for each marked message that a browse skips (MQGMO_UNMARKED_BROWSE_MSG), or None if they
+    #: are not counted, because counting also takes time
     step_cost: float | None = None
 
 
 class Present:
-    """The present rules, and counts of what they are about."""
+    """The current rules, and counts of the events to which they apply."""
 
     def __init__(self, directory: Path) -> None:
         self._file = directory / FILE_NAME
@@ -63,9 +63,9 @@ class Present:
         self._rules = Rules()
         #: failed logins by user
         self.failed_logins: Counter[str] = Counter()
-        #: connections refused by a rule
+        #: connections rejected by a rule
         self.refused = 0
-        #: MQOPENs and MQGETs, and messages that browses stepped over because they are marked
+        #: MQOPENs and MQGETs, and marked messages that browses skipped
         self.opens = self.gets = self.steps = 0
 
     @property
@@ -95,18 +95,18 @@ class Present:
         return rules.refuse
 
     def opened(self) -> None:
-        """Count an MQOPEN, and spend its time."""
+        """Count an MQOPEN, and consume its time."""
         self.opens += 1
         _spend(self.rules.open_cost)
 
     def stepped(self, number: int) -> None:
-        """Count messages that a browse has stepped over, and spend their time."""
+        """Count messages that a browse has skipped, and consume their time."""
         self.steps += number
         _spend(number * (self.rules.step_cost or 0.0))
 
 
 def _spend(seconds: float) -> None:
-    """Keep the queue manager busy. Nothing else is done meanwhile, as by a process that has no other processor."""
+    """Keep the queue manager busy without doing other work, like a process without another processor."""
     if seconds > 0:
         time.sleep(seconds)
 

@@ -1,4 +1,4 @@
-"""The server of the stand-in: it accepts programs in C beside those of the bridge's package."""
+"""The server of the stand-in, which accepts programs in C as well as programs of the bridge's package."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.ibm_standin.rules import Present
 
 
 class StandInServer(ApplicationServer):
-    """Programs in C connect at a socket of their own, and at the listener.
+    """Programs in C connect to a separate socket, and to the listener.
 
-    :ivar channels: names of server-connection channels by which they connect over TCP; empty: by any name.
+    :ivar channels: names of server-connection channels for connections over TCP. Empty allows any name.
 
-    :ivar present: what tests ask for, and counts (`rules`).
+    :ivar present: rules of tests, and counts (`rules`).
 
-    MsgIds that the queue manager generates have a form of IBM MQ (`message_identifiers`). Copies of publications have the
-    user of their subscription.
+    Generated MsgIds have a form of IBM MQ (`message_identifiers`). Copies of publications have the user of their
+    subscription.
     """
 
     def __init__(
@@ -47,22 +47,22 @@ class StandInServer(ApplicationServer):
         return _FirstByte(self._spoken, slot)
 
     def _spoken(self, first: int, slot: ConnectionSlot) -> Conversation:
-        """Return the conversation for a connection that begins with a byte."""
-        # No MessagePack frame is so long that its length, big-endian, began with the first byte of the greeting.
+        """Return the conversation for a connection with this first byte."""
+        # The big-endian length of a MessagePack frame never begins with the first byte of the greeting.
         if first == GREETING[0]:
             return MqiConversation(self, self.present, slot, self.channels)
         return ApplicationProtocol(self, slot)
 
 
 class _FirstByte(asyncio.Protocol):
-    """Finds out by the first byte of a connection which language it speaks."""
+    """Determines the protocol of a connection from its first byte."""
 
     def __init__(self, conversation: Callable[[int, ConnectionSlot], Conversation], slot: ConnectionSlot) -> None:
         self._conversation = conversation
         self._slot = slot
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses
         self._timer = asyncio.get_running_loop().call_later(FIRST_TIMEOUT, self._transport.abort)
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -1,11 +1,11 @@
-"""The structures of the MQI as they lie in a C program's memory, in all their versions.
+"""The structures of the MQI as in a C program's memory, in all their versions.
 
 Layout: IBM MQ, "MQI application reference", data types used in the MQI, for 64-bit Linux: little-endian, an MQLONG on a
-multiple of 4 bytes, pointers and MQHMSG on a multiple of 8. A caller's version says how much of a structure there is; the
-answer is as long as the question, so nothing behind the end of it is written in the caller's memory.
+multiple of 4 bytes, pointers and MQHMSG on a multiple of 8. The caller's version determines the length of a structure. The
+reply has the same length as the request, so nothing is written after the end of the structure in the caller's memory.
 
-A structure is read into a mapping of its fields, and written by replacing fields in the bytes that came: pointers, reserved
-fields and whatever else the queue manager does not know go back as they were.
+A structure is read into a mapping of its fields, and written by replacing fields in the received bytes. Pointers, reserved
+fields and unknown fields are returned unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.ibm_standin import cmqc
 LONG: Final = "i"
 #: MQHMSG and pointers
 WIDE: Final = "q"
-#: MQCHARV: its characters travel beside the structure
+#: MQCHARV: its characters are sent separately from the structure
 STRING: Final = "V"
 _SIZES: Final = {LONG: 4, WIDE: 8, STRING: 24}
 _ALIGNMENTS: Final = {LONG: 4, WIDE: 8, STRING: 8}
@@ -34,16 +34,16 @@ Fields = Sequence[tuple[str, str]]
 
 
 def fields(words: str) -> Fields:
-    """Return names and codes of fields from `Name:code`; an MQLONG needs no code.
+    """Return names and codes of fields from `Name:code`. An MQLONG needs no code.
 
-    An MQCHARn is `ns`: it is read as text up to its first NUL, without trailing blanks, and written with blanks. An MQBYTEn
-    is `nb`.
+    An MQCHARn is `ns`, read as text up to its first NUL, without trailing blanks, and written with blanks. An MQBYTEn is
+    `nb`.
     """
     return [(name, code or LONG) for name, _, code in (word.partition(":") for word in words.split())]
 
 
 class Structure:
-    """One structure: what each version adds to the one before.
+    """One structure, with the fields that each version adds.
 
     :ivar lengths: length in bytes by version.
     :ivar places: field name -> (offset, code).
@@ -75,7 +75,7 @@ class Structure:
                 self.places[field] = offset, code
                 offset += size
         self._finish(len(versions), form, known, offset + -offset % aligned)
-        #: Programs pass the same descriptors again and again, one for each topic.
+        #: cached, because programs pass the same descriptors again and again, one for each topic
         self.read = lru_cache(20_000)(self._read)
 
     @staticmethod
@@ -103,7 +103,7 @@ class Structure:
         )
 
     def written(self, raw: bytes, **values: Any) -> bytes:
-        """Return the structure with other values in fields; those that the caller's version does not have are left out."""
+        """Return the structure with other values in fields. Fields that the caller's version lacks are ignored."""
         target = bytearray(raw)
         for field, value in values.items():
             offset, code = self.places[field]
@@ -120,7 +120,7 @@ class Structure:
 
 
 def text(field: bytes) -> str:
-    """Return a character field as text: a NUL ends it, as it does in C, and blanks fill it."""
+    """Return a character field as text, up to a NUL, as in C, and without trailing blanks."""
     return _trimmed(field).decode(errors="replace")
 
 
@@ -191,7 +191,7 @@ MQSTS: Final = Structure(
 
 
 def _raw(fields: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Return the fields of a layout of the wire codecs; characters stay the bytes that they are."""
+    """Return the fields of a layout of the wire codecs, with character fields as unchanged bytes."""
     return tuple((name, code.replace("s", "c")) for name, code in fields)
 
 
@@ -204,5 +204,5 @@ def read_md(raw: bytes) -> MQMD:
 
 
 def written_md(raw: bytes, md: MQMD) -> bytes:
-    """Return a message descriptor in the version of the caller's own."""
+    """Return a message descriptor in the version of the caller's descriptor."""
     return _MD.written(raw, **{name: getattr(md, name) for name in MQMD.__struct_fields__ if name != "Version"})

@@ -1,4 +1,4 @@
-"""Message properties between C programs and the queue manager: a value is the bytes that MQSETMP takes."""
+"""Message properties between C programs and the queue manager. A value is the bytes of MQSETMP."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NUMBERS: Final = {
     cmqc.MQTYPE_FLOAT32: struct.Struct("<f"),
     cmqc.MQTYPE_FLOAT64: struct.Struct("<d"),
 }
-#: Instead of a count: the program gave no message handle.
+#: Replaces the count if the program passed no message handle.
 _NO_HANDLE: Final = -1
 
 
@@ -49,10 +49,10 @@ def _read(reader: Reader) -> Property:
 
 
 def write_properties(writer: Writer, properties: Sequence[Property] | None) -> None:
-    """Write the properties of a message that was got; None where they do not go to a message handle."""
+    """Write the properties of a got message, or None without a message handle."""
     writer.long(_NO_HANDLE if properties is None else len(properties))
     for message_property in properties or ():
-        # The handle knows a property of the folder usr by its bare name.
+        # In a message handle, a property of the folder usr has no prefix.
         writer.text(message_property.name.removeprefix("usr."))
         writer.long(message_property.type).long(message_property.Support).long(message_property.Context).long(
             message_property.CopyOptions

@@ -136,7 +136,7 @@ def test_an_interrupted_return_is_continued(verb: str, count: int, after: bool, 
     queues.put(queue, *bodies)
     take(queues, queue, tmp_path)
     broken = Fault(
-        lambda done, request: done == verb and (verb != "MQPUT" or not is_record(request)), count, after=after
+        lambda called, request: called == verb and (verb != "MQPUT" or not is_record(request)), count, after=after
     )
     with fault(APPLICATION, broken), pytest.raises(MQError), connected(queues) as connection:
         put_back(connection, str(tmp_path), queue, NONE)

@@ -27,7 +27,7 @@ from bridge.administration.answers import (
 )
 from bridge.administration.protocol import Answer, NotFound, Refused, Unavailable
 from bridge.administration.requests import (
-    MOST_ROWS,
+    MAX_ROWS,
     ClientColumn,
     ClientSelection,
     DisconnectClients,
@@ -50,7 +50,7 @@ _OTHER_WILDCARDS = compiled(r"[?\[]")
 WAITING_SHOWN = 100
 #: Maximum number of events shown from a client's history.
 EVENTS_SHOWN = 20
-#: Maximum number of clients that an answer names.
+#: Maximum number of clients, and of failures, that an answer lists.
 NAMES_SHOWN = 20
 #: Number of sessions purged before waiting for their commits. Each is a unit of work and ends subscriptions.
 PURGES_AT_A_TURN = 20
@@ -79,7 +79,7 @@ async def list_clients(parts: Parts, request: ListClients) -> ClientPage:
     # Sessions arrive by client identifier, and sorting is stable.
     if request.sort != "client_id" or request.descending:
         matching.sort(key=itemgetter(0), reverse=request.descending)
-    for _, session in matching[request.skip : request.skip + min(request.rows, MOST_ROWS)]:
+    for _, session in matching[request.skip : request.skip + min(request.rows, MAX_ROWS)]:
         received, sent_rate = rates(session.client_id) or (None, None)
         status = msgspec.structs.asdict(status_of(parts, session))
         page.clients.append(ClientRow(**status, oldest=_oldest(session), received_rate=received, sent_rate=sent_rate))
@@ -170,7 +170,7 @@ async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
                 phase=delivery.phase.name.lower().replace("_", " "),
                 times_sent=delivery.times_sent,
             )
-            for message_id, delivery in islice(outbox.in_flight.deliveries.items(), MOST_ROWS)
+            for message_id, delivery in islice(outbox.in_flight.deliveries.items(), MAX_ROWS)
         ],
         received=len(session.receiver.identifiers),
         invalid_publications=session.invalid_publications,
@@ -209,7 +209,7 @@ def _disconnect(parts: Parts, client_id: str, request: DisconnectClients) -> str
         _session(parts, client_id)
         raise Refused(f"client {client_id!r} is not connected")
     if request.channel not in (None, client.channel.name):
-        raise Refused(f"client {client_id!r} is not of channel {request.channel}, but of {client.channel.name}")
+        raise Refused(f"client {client_id!r} belongs to channel {client.channel.name}, not {request.channel}")
     if request.dry_run:
         return f"client {client_id!r} would be disconnected"
     client.close("disconnected by an administrator", ReasonCode.ADMINISTRATIVE_ACTION)
@@ -248,7 +248,7 @@ def _purge(parts: Parts, client_id: str, request: PurgeClients, now: float) -> s
     """End a session, and return a line for display. Raises Refused."""
     session = _session(parts, client_id)
     if why := _spared(parts, session, request, now):
-        raise Refused(f"client {client_id!r} {why}; its session goes on")
+        raise Refused(f"client {client_id!r} {why}; its session was not ended")
     backlog = f"its backlog of {counted(len(session.outbox.backlog), 'message')}"
     if request.dry_run:
         return f"session of client {client_id!r} would end, and {backlog} would be deleted"
@@ -257,18 +257,18 @@ def _purge(parts: Parts, client_id: str, request: PurgeClients, now: float) -> s
 
 
 class _Outcome:
-    """What a request for several clients has done."""
+    """The outcome of a request for several clients."""
 
     def __init__(self, noun: str, verb: str, dry_run: bool) -> None:
         self._noun = noun
-        self._done = verb
+        self._verb = verb
         self._dry_run = dry_run
         self._clients: list[str] = []
         self._failures: list[str] = []
         self.succeeded = 0
 
     def attempt(self, client_id: str, change: Callable[[], str]) -> bool:
-        """Change something of a client, and return whether that succeeded."""
+        """Call `change` for a client, and return whether it succeeded."""
         try:
             change()
         except Refused as error:
@@ -280,8 +280,8 @@ class _Outcome:
         return True
 
     def answer(self, more: str = "") -> Answer:
-        """Return the answer: the number and the first clients, then what failed."""
-        verb = self._done
+        """Return the answer: the number of clients, for a dry run the first of them, then the first failures."""
+        verb = self._verb
         if self._dry_run:
             verb = {"ended": "would end", "disconnected": "would be disconnected"}[verb]
         lines = [f"{counted(self.succeeded, self._noun)} {verb}{more}"]
@@ -295,11 +295,11 @@ class _Outcome:
 
 
 async def _matching(parts: Parts, request: ClientSelection[None]) -> AsyncIterator[Session]:
-    """Yield the sessions that a request selects without naming them. Raises Refused if it selects nothing in particular."""
+    """Yield the sessions that a request selects without naming them. Raises Refused if it has no criteria."""
     restricted = request.channel is not None or getattr(request, "away_for", None) is not None
     if not request.ids and not request.patterns and not restricted:
         raise Refused(
-            "no clients were selected: name clients, a pattern, a channel, or for how long they have been away"
+            "no clients were selected; hint: specify clients, a pattern, a channel, or how long they have been away"
         )
     if request.patterns or not request.ids:
         identifiers = frozenset(request.ids)
@@ -311,20 +311,20 @@ async def _matching(parts: Parts, request: ClientSelection[None]) -> AsyncIterat
 def _spared(parts: Parts, session: Session, request: PurgeClients, now: float) -> str:
     """Return why a session is not affected by a purge, or ""."""
     if request.channel not in (None, session.channel):
-        return f"is not of channel {request.channel}, but of {session.channel}"
+        return f"belongs to channel {session.channel}, not {request.channel}"
     if request.away_for is None or (away := _away_for(parts, session, now)) >= request.away_for:
         return ""
-    return "is connected" if away < 0 else f"has been away for {age(away)} only"
+    return "is connected" if away < 0 else f"has been away for only {age(away)}"
 
 
 async def _committed(parts: Parts) -> list[str]:
-    """Wait for all submitted units of work. Return a line for display if they have not ended in time."""
+    """Wait for all submitted units of work. Return lines for display if they have not ended in time."""
     try:
         async with asyncio.timeout(COMMIT_TIMEOUT):
             await parts.service.settled()
             await parts.service.backend.flush()
     except TimeoutError:
-        return ["the queue manager has not committed all of it yet"]
+        return ["the queue manager has not committed all changes yet"]
     return []
 
 

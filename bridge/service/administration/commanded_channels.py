@@ -35,10 +35,10 @@ class CommandedChannels(RunningChannels):
         #: the event loop keeps no strong reference to tasks
         self._tasks: set[asyncio.Task[None]] = set()
         #: channel name -> the last unfinished command and the resulting state
-        self._asked: dict[str, tuple[object, ChannelState]] = {}
+        self._commands: dict[str, tuple[object, ChannelState]] = {}
 
     def statuses(self) -> Sequence[ChannelStatus]:
-        states = dict(self._asked)
+        states = dict(self._commands)
         return [
             msgspec.structs.replace(status, state=states[status.name][1]) if status.name in states else status
             for status in statuses_of(self._parts)
@@ -126,7 +126,7 @@ class CommandedChannels(RunningChannels):
         """Schedule a command on the event loop after the previous ones. Until it ends, the channel's state is `state`."""
         mark = object()
         if state is not None:
-            self._asked[name] = mark, state
+            self._commands[name] = mark, state
 
         async def do() -> None:
             async with self._working:
@@ -137,8 +137,8 @@ class CommandedChannels(RunningChannels):
                 except Exception:
                     log.exception("MQB1011E a command for a telemetry channel failed unexpectedly")
                 finally:
-                    if self._asked.get(name, (None,))[0] is mark:
-                        del self._asked[name]
+                    if self._commands.get(name, (None,))[0] is mark:
+                        del self._commands[name]
 
         def begin() -> None:
             task = self._loop.create_task(do())

@@ -15,13 +15,13 @@ from bridge.administration.configuration import (
     SettingPage,
 )
 from bridge.administration.protocol import Invalid, Refused
-from bridge.administration.requests import MOST_ROWS, CheckConfiguration, ListSettings, ShowConfiguration
+from bridge.administration.requests import MAX_ROWS, CheckConfiguration, ListSettings, ShowConfiguration
 from bridge.administration.setting_list import changes_between, needs_restart, settings_of
 from bridge.config.effective import effective_yaml
 from bridge.config.models import Configuration
 from bridge.service.administration.parts import Parts
 
-#: A place in a file. Other sources are options of the command line and environment variables.
+#: A line of a file. Other sources are options of the command line and environment variables.
 _PLACE: Final = re.compile(r".*:\d+")
 
 
@@ -56,7 +56,7 @@ def _page(configuration: Configuration, request: ListSettings) -> SettingPage:
     return SettingPage(
         file=str(configuration.file or ""),
         sections=[SectionSummary(name, number, changed[name]) for name, number in every.items()],
-        settings=matching[request.skip : request.skip + min(request.rows, MOST_ROWS)],
+        settings=matching[request.skip : request.skip + min(request.rows, MAX_ROWS)],
         found=len(matching),
     )
 
@@ -64,7 +64,7 @@ def _page(configuration: Configuration, request: ListSettings) -> SettingPage:
 async def check_configuration(parts: Parts, request: CheckConfiguration) -> CheckedConfiguration:
     """Check an edited copy of the configuration file. One check runs at a time. Raises Refused."""
     if parts.checking_copy:
-        raise Refused("another copy is being checked; try again when that is over")
+        raise Refused("another copy is being checked; try again after that")
     parts.checking_copy = True
     # Cancelling the request does not end the thread.
     check = asyncio.get_running_loop().run_in_executor(None, _checked, parts.configuration, request.text)
@@ -81,7 +81,9 @@ def _checked(running: Configuration, text: str) -> CheckedConfiguration:
 
     file = running.file
     if file is None:
-        raise Refused("the bridge was started without a configuration file, so relative paths in a copy mean nothing")
+        raise Refused(
+            "the bridge was started without a configuration file, so it cannot resolve relative paths in a copy"
+        )
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise Invalid(f"a configuration file has at most {MAX_BYTES:,} bytes")
     try:

@@ -29,24 +29,24 @@ from bridge.service.administration.queues import content_of_message
 T = TypeVar("T")
 
 #: Maximum number of messages that a list examines.
-MOST_EXAMINED: Final = 10_000
+MAX_EXAMINED: Final = 10_000
 #: Maximum number of messages that one request retries, deletes or exports.
-MOST_CHANGED: Final = 500
+MAX_CHANGED: Final = 500
 #: Approximate maximum size of an export in bytes.
 EXPORT_SIZE: Final = 16_000_000
 #: Seconds to wait for the outcome of retried messages.
 FOLLOW_TIMEOUT: Final = 2.0
 #: Maximum number of messages described one by one in an answer.
-_MOST_LINES: Final = 50
+_MAX_LINES: Final = 50
 
 
 async def list_dead_letters(parts: Parts, request: ListDeadLetters) -> DeadLetterPage:
     selection = _selection(request)
 
     def work(queue: DeadLetterQueue) -> DeadLetterPage:
-        letters = list(queue.browse(selection, count=MOST_EXAMINED + 1))
-        more = len(letters) > MOST_EXAMINED
-        letters = letters[:MOST_EXAMINED]
+        letters = list(queue.browse(selection, count=MAX_EXAMINED + 1))
+        more = len(letters) > MAX_EXAMINED
+        letters = letters[:MAX_EXAMINED]
         page = letters[request.skip : request.skip + request.rows]
         return DeadLetterPage(
             queue=queue.name, letters=list(map(_row, page)), groups=_groups(letters), found=len(letters), more=more
@@ -103,7 +103,7 @@ async def retry_dead_letters(parts: Parts, request: RetryDeadLetters) -> Answer:
         return list(
             queue.retry(
                 selection,
-                count=MOST_CHANGED,
+                count=MAX_CHANGED,
                 to=request.to,
                 sources=sources_of(configuration.mappings),
                 transmission_queue=configuration.transmission_queue,
@@ -115,14 +115,14 @@ async def retry_dead_letters(parts: Parts, request: RetryDeadLetters) -> Answer:
     if not retried:
         raise NotFound("no such messages are on the dead-letter queue")
     counts = Counter(retry.outcome for retry in retried)
-    # "Stayed" and "returned" differ for one message, but both mean: still on the dead-letter queue.
+    # "Stayed" and "returned" differ for a single message, but both messages are still on the dead-letter queue.
     failed = counts[RetryOutcome.RETURNED] + counts[RetryOutcome.STAYED]
     summary = f"Retried {counted(len(retried), 'message')}: {counts[RetryOutcome.DELIVERED]} delivered"
     if counts[RetryOutcome.WAITING]:
         summary += f", {counts[RetryOutcome.WAITING]} waiting"
     lines = [f"{summary}, {failed} still on the dead-letter queue"]
     for retry in sorted(retried, key=lambda retry: retry.outcome not in (RetryOutcome.RETURNED, RetryOutcome.STAYED))[
-        :_MOST_LINES
+        :_MAX_LINES
     ]:
         lines.append(
             f"{retry.letter.name}: {retry.outcome}: {retry.place}{f': {retry.failure}' if retry.failure else ''}"
@@ -134,12 +134,12 @@ async def delete_dead_letters(parts: Parts, request: DeleteDeadLetters) -> Answe
     selection = _selection(request)
 
     def work(queue: DeadLetterQueue) -> list[str]:
-        return [letter.name for letter in queue.delete(selection, count=MOST_CHANGED)]
+        return [letter.name for letter in queue.delete(selection, count=MAX_CHANGED)]
 
     names = await _run(parts, work)
     if not names:
         raise NotFound("no such messages are on the dead-letter queue")
-    return Answer(lines=[f"Deleted {counted(len(names), 'message')}", *names[:_MOST_LINES]])
+    return Answer(lines=[f"Deleted {counted(len(names), 'message')}", *names[:_MAX_LINES]])
 
 
 async def export_dead_letters(parts: Parts, request: ExportDeadLetters) -> str:
@@ -148,7 +148,7 @@ async def export_dead_letters(parts: Parts, request: ExportDeadLetters) -> str:
     def work(queue: DeadLetterQueue) -> str:
         def lines() -> Iterator[str]:
             size = 0
-            for letter, md, data in islice(queue.read(selection), MOST_CHANGED):
+            for letter, md, data in islice(queue.read(selection), MAX_CHANGED):
                 line = exported(letter, md, data).decode()
                 yield line
                 if (size := size + len(line)) > EXPORT_SIZE:

@@ -37,7 +37,7 @@ from bridge.administration.counters import Counters
 from bridge.administration.mapping_status import MappingStatus
 from bridge.administration.protocol import Answer, Invalid, NotFound, Refused, Request, Unavailable
 from bridge.administration.requests import (
-    MOST_ROWS,
+    MAX_ROWS,
     ConnectLink,
     GiveUpMapping,
     ListChannels,
@@ -130,13 +130,13 @@ async def stop_channel(parts: Parts, request: StopChannel) -> Answer:
         return Answer(lines=[await parts.channels.stop(request.name)])
     client = parts.service.clients.get(request.client_id)
     if client is None or client.channel.name != request.name:
-        raise Refused(f"client {request.client_id!r} is not connected by channel {request.name}")
+        raise Refused(f"client {request.client_id!r} is not connected to channel {request.name}")
     client.close("disconnected by an administrator", ReasonCode.ADMINISTRATIVE_ACTION)
     return Answer(lines=[f"client {request.client_id!r} disconnected"])
 
 
 #: Maximum number of clients in one reading.
-MOST_CLIENTS = 1_000
+MAX_CLIENTS = 1_000
 #: Seconds to wait for the depth of the transmission queue.
 DEPTH_TIMEOUT: Final = 2.0
 
@@ -159,7 +159,7 @@ async def show_counters(parts: Parts, request: ShowCounters) -> Counters:
         units_of_work=parts.service.units.under_way,
         transmission_queue_depth=await _backlog(parts),
         channels=[activity.of(name, clients[name]) for name in names],
-        busiest_clients=activity.busiest(min(max(request.clients, 0), MOST_CLIENTS)),
+        busiest_clients=activity.busiest(min(max(request.clients, 0), MAX_CLIENTS)),
         mappings=parts.mappings.statuses(),
     )
 
@@ -217,7 +217,7 @@ async def test_link(parts: Parts, request: TestLink) -> Answer:
     if config is None:
         raise NotFound(f"there is no link {request.name}")
     if parts.trying_link:
-        raise Refused("another link is being tried; try again when that is over")
+        raise Refused("another link is being tested; try again after that")
     parts.trying_link = True
     steps: list[str] = []
     # After a timeout, the thread keeps running. The next test must wait until it has ended.
@@ -227,7 +227,7 @@ async def test_link(parts: Parts, request: TestLink) -> Answer:
         async with asyncio.timeout(TRIAL_TIMEOUT):
             failure = await asyncio.shield(trial)
     except TimeoutError:
-        failure = f"given up after {TRIAL_TIMEOUT:g} s"
+        failure = f"timed out after {TRIAL_TIMEOUT:g} s"
     lines = [f"link {request.name}: {step}" for step in (*steps, *([] if failure is None else [f"FAILED: {failure}"]))]
     return Answer(ok=failure is None, lines=lines)
 
@@ -256,7 +256,7 @@ async def connect_link(parts: Parts, request: ConnectLink) -> Answer:
 async def set_log_level(parts: Parts, request: SetLogLevel) -> Answer:
     set_level(request.level)
     parts.service.journal.trace_to_log(request.level, parts.configuration.log.trace_clients)
-    return Answer(lines=[f"the log has {request.level} and above"])
+    return Answer(lines=[f"the log now contains messages of level {request.level} and above"])
 
 
 async def list_mappings(parts: Parts, request: ListMappings) -> list[MappingStatus]:
@@ -285,7 +285,7 @@ async def yield_to_standby(parts: Parts, request: YieldToStandby) -> Answer:
 
 async def reload(parts: Parts, request: Reload) -> Answer:
     ok, lines = await parts.reload()
-    # The configuration was applied, but not completely.
+    # Channels with problems keep their previous configuration, or do not listen.
     ok = ok and not parts.channels.problems
     return Answer(ok=ok, lines=lines)
 
@@ -320,7 +320,7 @@ async def list_problems(parts: Parts, request: ListProblems) -> list[Problem]:
 
 
 class Wait(NamedTuple):
-    """What a bridge that starts or stands by waits for."""
+    """The condition that a starting or standby bridge waits for."""
 
     what: str
     #: seconds since the epoch
@@ -364,7 +364,7 @@ def waiting_status(
     )
 
 
-#: Bytes at the end of the audit log that are searched.
+#: Number of bytes searched, at the end of the audit log.
 AUDIT_SIZE: Final = 4_000_000
 
 
@@ -390,7 +390,7 @@ async def show_audit_log(parts: Parts, request: ShowAuditLog) -> AuditEntries:
     if file is None:
         return AuditEntries(file="", entries=[])
     try:
-        entries = await asyncio.to_thread(_entries, file, request.search.casefold(), min(request.rows, MOST_ROWS))
+        entries = await asyncio.to_thread(_entries, file, request.search.casefold(), min(request.rows, MAX_ROWS))
     except OSError as error:
         raise Refused(f"audit log {file}: {error.strerror or error}") from error
     return AuditEntries(file=str(file), entries=entries)
@@ -402,7 +402,7 @@ def _entries(file: Path, search: str, rows: int) -> list[dict[str, Any]]:
         stream.seek(max(size - AUDIT_SIZE, 0))
         lines = stream.read(AUDIT_SIZE).splitlines()
     if size > AUDIT_SIZE:
-        del lines[:1]  # the end of an entry
+        del lines[:1]  # a partial entry
     entries: deque[dict[str, Any]] = deque(maxlen=rows)
     for line in lines:
         if search in line.decode(errors="replace").casefold():
@@ -414,7 +414,7 @@ def _entries(file: Path, search: str, rows: int) -> list[dict[str, Any]]:
 
 
 #: Maximum number of message identifiers in an entry of the audit log.
-MOST_IDS: Final = 50
+MAX_IDS: Final = 50
 
 #: The handlers by the type of their parameter `request`.
 HANDLERS: Final[Mapping[type[Request[Any]], Callable[[Parts, Any], Awaitable[object]]]] = {
@@ -459,7 +459,7 @@ class Administration:
                 unavailable=isinstance(error, Unavailable),
             )
         except Exception:
-            # An error of the administration must not affect messages.
+            # An error in a handler must not affect messages.
             log.exception("MQB9001E a request of %s failed: %s", user, _facts(request))
             answer = Answer(ok=False, failed=True, lines=["the bridge failed to answer; its log contains the reason"])
         else:
@@ -482,6 +482,6 @@ def _facts(request: Request[Any]) -> dict[str, Any]:
     if isinstance(payload := getattr(request, "payload", None), bytes):
         facts["payload"] = f"{len(payload)} bytes"
     facts |= dict.fromkeys(request.SECRETS, "(hidden)")
-    if len(ids := facts.get("ids", ())) > MOST_IDS:
-        facts["ids"] = [*ids[:MOST_IDS], f"and {len(ids) - MOST_IDS} more"]
+    if len(ids := facts.get("ids", ())) > MAX_IDS:
+        facts["ids"] = [*ids[:MAX_IDS], f"and {len(ids) - MAX_IDS} more"]
     return facts

@@ -27,26 +27,26 @@ from bridge.service.administration.parts import Parts
 from bridge.service.process_problems import open_files
 
 #: Maximum number of series of each kind, and of connections and certificates, in one answer.
-MOST_SERIES: Final = 100
-MOST_ROWS: Final = 1_000
+MAX_SERIES: Final = 100
+MAX_ROWS: Final = 1_000
 _NO_RATES: Final = "the bridge keeps rates only if it has an admin port (admin.port)"
 
 
 async def show_health(parts: Parts, request: ShowHealth) -> HealthReport:
-    """Return the health of the bridge. Of its parts, only the rates depend on the request."""
+    """Return the health of the bridge. Only the rates depend on the request."""
     problems = await parts.problems()
     certificates = await asyncio.to_thread(_certificates, parts)
     if parts.rates is None:
         rates = RatePage(times=[], series=[], left_out=0, problem=_NO_RATES)
     else:
         search = request.search.casefold()
-        rows = min(max(request.rows, 0), MOST_SERIES)
+        rows = min(max(request.rows, 0), MAX_SERIES)
         rates = parts.rates.rates(request.seconds, rows, time.time(), lambda name: search in name.casefold())
     return HealthReport(
         problems=_groups(parts, problems),
         gauges=list(_gauges(parts)),
-        certificates=certificates[:MOST_ROWS],
-        connections=parts.host.connections()[:MOST_ROWS],
+        certificates=certificates[:MAX_ROWS],
+        connections=parts.host.connections()[:MAX_ROWS],
         rates=rates,
     )
 
@@ -57,7 +57,7 @@ def _groups(parts: Parts, problems: list[Problem]) -> list[ProblemGroup]:
     for problem in problems:
         remediable = RemediableProblem(**msgspec.structs.asdict(problem), remedies=list(_remedies(parts, problem)))
         groups.setdefault(problem.kind, []).append(remediable)
-    return [ProblemGroup(cause, some) for cause, some in groups.items()]
+    return [ProblemGroup(cause, members) for cause, members in groups.items()]
 
 
 def _remedies(parts: Parts, problem: Problem) -> Iterator[Remedy]:

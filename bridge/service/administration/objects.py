@@ -47,7 +47,7 @@ async def show_object(parts: Parts, request: ShowObject) -> ObjectDetails:
 
 async def dump_definitions(parts: Parts, request: DumpDefinitions) -> str:
     if not _is_embedded(parts):
-        raise Refused(f"this is for the embedded queue manager; hint: use dmpmqcfg -m {parts.host.name} -a")
+        raise Refused(f"the queue manager is not embedded; hint: use dmpmqcfg -m {parts.host.name} -a")
     configuration = parts.configuration
     channels = {channel.name for channel in configuration.channels}
     records = {(record.channel, record.type) for record in configuration.channel_authentication}
@@ -64,7 +64,7 @@ async def preview_commands(parts: Parts, request: PreviewCommands) -> list[Comma
 
 
 async def run_commands(parts: Parts, request: RunCommands) -> Answer:
-    """Run the commands that have an effect. Raises Refused if one of them has a mistake, before anything is changed."""
+    """Run the commands that have an effect. Raises Refused without changes if a command is invalid."""
     if not _is_embedded(parts):
         raise Refused("the bridge does not change objects of IBM MQ; hint: run these commands in runmqsc")
 
@@ -82,6 +82,6 @@ async def run_commands(parts: Parts, request: RunCommands) -> Answer:
     lines = [f"{counted(len(responses), 'MQSC command')} run, {len(failed)} failed"]
     if left_out := sum(effect.effect == "left out" for effect in preview):
         lines.append(f"{counted(left_out, 'command')} left out: SYSTEM objects, or other kinds of objects")
-    # Failures first.
+    # Failures first: the lines are limited.
     lines += [response.message for response in sorted(responses, key=lambda response: response.ok)[:MAX_LINES]]
     return Answer(ok=not failed, lines=lines)

@@ -37,14 +37,14 @@ ROWS_AT_A_TURN = 500
 
 T = TypeVar("T")
 
-#: Maximum time in seconds that a call waits.
+#: Maximum duration of a call, in seconds.
 TIMEOUT: Final = 30.0
 #: Seconds that `stop` waits for the call in progress.
 _STOP_TIMEOUT: Final = 5.0
 
 
 async def answer_of(host: Host, answer: Awaitable[T], *, changes: bool = False) -> T:
-    """Return the answer of a queue manager. `changes`: the call may change something. Raises Refused."""
+    """Return the answer of a queue manager. `changes` specifies that the call may change something. Raises Refused."""
     try:
         async with asyncio.timeout(TIMEOUT):
             return await answer
@@ -59,9 +59,9 @@ async def answer_of(host: Host, answer: Awaitable[T], *, changes: bool = False) 
 
 
 class QueueManagerConnection:
-    """Runs MQI calls of requests on one thread, so that they delay nothing else.
+    """Runs MQI calls of requests on a separate thread, so that they don't delay messages.
 
-    The connection is made when it is first needed, and again when it is lost.
+    Connects for the first call, and again after the connection was lost.
     """
 
     def __init__(self, host: Host) -> None:
@@ -74,8 +74,8 @@ class QueueManagerConnection:
     async def run(self, work: Callable[[Connection], T], *, repeatable: bool = True, changes: bool = False) -> T:
         """Run MQI calls on the thread and return their result. Uncommitted operations are backed out.
 
-        `repeatable` calls are repeated if the connection turns out to be lost. All others may change something, and those
-        with `changes`. Raises Refused.
+        A `repeatable` call is repeated if the connection turns out to be lost. Calls that are not repeatable, and calls with
+        `changes`, may change something. Raises Refused.
         """
         if self._stopped:
             raise Unavailable("the bridge is stopping")
@@ -96,7 +96,7 @@ class QueueManagerConnection:
         if self._connection is None:
             self._connection = self._host.connect("administration")
         try:
-            return self._result(self._connection, work)
+            return self._backed_out(self._connection, work)
         except MQError as error:
             if error.reason not in LOST:
                 raise
@@ -106,11 +106,11 @@ class QueueManagerConnection:
         return self._run(work, False)
 
     @staticmethod
-    def _result(connection: Connection, work: Callable[[Connection], T]) -> T:
+    def _backed_out(connection: Connection, work: Callable[[Connection], T]) -> T:
         try:
             return work(connection)
         finally:
-            with contextlib.suppress(MQError):  # a lost connection has lost its unit of work, too
+            with contextlib.suppress(MQError):  # a lost connection is backed out by the queue manager
                 connection.backout()
 
     def _disconnect(self) -> None:
@@ -120,7 +120,7 @@ class QueueManagerConnection:
             self._connection = None
 
     async def stop(self) -> None:
-        """Disconnect after the calls in progress. Later calls are refused."""
+        """Disconnect after the calls in progress. Later calls raise Unavailable."""
         if self._stopped:
             return
         self._stopped = True
@@ -149,7 +149,7 @@ class Parts(msgspec.Struct, kw_only=True):
     #: None without an archive
     archive: Recorder | None
     reload: Callable[[], Awaitable[tuple[bool, list[str]]]]
-    #: ends the work of the bridge, which then stands by. Raises CommandFailure if it has no standby
+    #: makes the bridge stand by. Raises CommandFailure if the bridge has no standby
     hand_over: Callable[[], None]
     #: None if tracing is disabled
     traces: Tracing | None
@@ -162,7 +162,7 @@ class Parts(msgspec.Struct, kw_only=True):
     rates: RateHistory | None = None
     log_tail: LogTail | None = None
     state: BridgeState = BridgeState.STARTING
-    #: why the last reload failed, or blank if it succeeded, or there was none
+    #: why the last reload failed; blank if it succeeded or the configuration was never reloaded
     failed_reload: str = ""
     #: a link test is running
     trying_link: bool = False

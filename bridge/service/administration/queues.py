@@ -22,7 +22,7 @@ from bridge.administration.answers import (
 )
 from bridge.administration.protocol import Answer, Invalid, NotFound, Refused
 from bridge.administration.requests import (
-    MOST_ROWS,
+    MAX_ROWS,
     BrowseQueue,
     ClearQueue,
     ListQueues,
@@ -48,15 +48,15 @@ from bridge.wire.mq import MQMD, MQXQH, RFH2
 
 T = TypeVar("T")
 
-#: Bytes that are read of each message of a page, and of a single message; characters of a body in a page.
-GLANCE: Final = 4_096
-WHOLE: Final = 262_144
-BODY_GLANCE: Final = 100
+#: Bytes read of each message of a page, bytes read of a single message, and characters of each body in a page.
+PAGE_BYTES: Final = 4_096
+MESSAGE_BYTES: Final = 262_144
+PAGE_BODY_CHARACTERS: Final = 100
 #: Maximum number of body bytes to show, and of messages that may precede a page.
 BODY: Final = 65_536
-MOST_SKIPPED: Final = 10_000
-#: Maximum number of messages that one request moves or deletes, and of those in one unit of work.
-MOST_REMOVED: Final = 10_000
+MAX_SKIPPED: Final = 10_000
+#: Maximum number of messages that one request moves or deletes, and that one unit of work contains.
+MAX_REMOVED: Final = 10_000
 _UNIT: Final = 100
 _ATTRIBUTES: Final = "CURDEPTH MAXDEPTH IPPROCS OPPROCS USAGE GET PUT DESCR"
 _OPEN: Final = cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING
@@ -95,14 +95,14 @@ def _publish(request: Publish, connection: Connection) -> None:
 async def list_topics(parts: Parts, request: ListTopics) -> list[TopicNode]:
     if request.below is not None and (error := topic_filter_error(request.below or "/")) is not None:
         raise Invalid(f"{request.below!r} is not a valid topic: {error}")
-    rows = min(max(request.rows, 1), MOST_ROWS)
+    rows = min(max(request.rows, 1), MAX_ROWS)
     return await answer_of(parts.host, parts.host.topic_inquiry.below(request.below, request.after, rows))
 
 
 async def show_topic(parts: Parts, request: ShowTopic) -> TopicDetails:
     if (error := topic_filter_error(request.topic_filter)) is not None:
         raise Invalid(f"{request.topic_filter!r} is not a valid topic filter: {error}")
-    rows = min(max(request.rows, 1), MOST_ROWS)
+    rows = min(max(request.rows, 1), MAX_ROWS)
     return await answer_of(parts.host, parts.host.topic_inquiry.details(request.topic_filter, rows, request.payloads))
 
 
@@ -110,7 +110,7 @@ async def list_subscriptions(parts: Parts, request: ListSubscriptions) -> Subscr
     if (error := topic_filter_error(request.topic_filter)) is not None:
         raise Invalid(f"topic filter {request.topic_filter[:100]!r} is not valid: {error}")
     details = await answer_of(
-        parts.host, parts.host.topic_inquiry.details(request.topic_filter, MOST_ROWS, payloads=False)
+        parts.host, parts.host.topic_inquiry.details(request.topic_filter, MAX_ROWS, payloads=False)
     )
     text = request.search.casefold()
 
@@ -217,17 +217,17 @@ def dead_letter_queue_name(parts: Parts, connection: Connection) -> str:
 
 
 async def browse_queue(parts: Parts, request: BrowseQueue) -> MessagePage:
-    if request.skip > MOST_SKIPPED:
-        raise Invalid(f"at most {MOST_SKIPPED:,} messages can precede a page")
+    if request.skip > MAX_SKIPPED:
+        raise Invalid(f"at most {MAX_SKIPPED:,} messages can precede a page")
     return await parts.queue_manager_connection.run(partial(_browse, request))
 
 
 def _browse(request: BrowseQueue, connection: Connection) -> MessagePage:
     rows: list[MessageRow] = []
     repeats: dict[bytes, int] = {}
-    options = GetOptions(Options=_BROWSE, MatchOptions=cmqc.MQMO_NONE, MaxLength=GLANCE)
+    options = GetOptions(Options=_BROWSE, MatchOptions=cmqc.MQMO_NONE, MaxLength=PAGE_BYTES)
     for place, message in enumerate(_messages(connection, request.name, options)):
-        if place == request.skip + min(request.rows, MOST_ROWS):
+        if place == request.skip + min(request.rows, MAX_ROWS):
             return MessagePage(messages=rows, more=True)
         repeat = repeats.get(message.md.MsgId, 0)
         repeats[message.md.MsgId] = repeat + 1
@@ -267,7 +267,7 @@ def _row(message: Got, repeat: int, payloads: bool) -> MessageRow:
         size=message.DataLength,
         client_id=client_id,
         topic=topic,
-        body=body_text(view.body[:BODY_GLANCE]) if payloads else "",
+        body=body_text(view.body[:PAGE_BODY_CHARACTERS]) if payloads else "",
     )
 
 
@@ -277,7 +277,9 @@ async def show_message(parts: Parts, request: ShowMessage) -> MessageContent:
 
 
 def _message(request: ShowMessage, message_id: bytes, connection: Connection) -> MessageContent:
-    options = GetOptions(Options=_BROWSE, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=message_id, MaxLength=WHOLE)
+    options = GetOptions(
+        Options=_BROWSE, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=message_id, MaxLength=MESSAGE_BYTES
+    )
     for repeat, message in enumerate(_messages(connection, request.name, options)):
         if repeat == request.repeat:
             return content_of_message(message.md, message.data, message.DataLength, request.payloads)
@@ -295,7 +297,7 @@ def _message_ids(ids: Sequence[str]) -> list[bytes]:
 
 
 def content_of_message(md: MQMD, data: bytes, size: int, payloads: bool) -> MessageContent:
-    """Return the content of a message for display. `data` may be truncated; `size` is the complete length."""
+    """Return the content of a message for display. `data` may be truncated. `size` is the complete length."""
     view = MessageView(md, data)
     body_size = len(view.body) + size - len(data)
     return MessageContent(
@@ -348,7 +350,7 @@ async def clear_queue(parts: Parts, request: ClearQueue) -> Answer:
     _check_removal(parts, request.name)
     work = partial(_remove, request.name, _message_ids(request.ids), None)
     deleted, why = await parts.queue_manager_connection.run(work, repeatable=False)
-    text = f"deleted {counted(deleted, 'message')} of queue {request.name}"
+    text = f"deleted {counted(deleted, 'message')} from queue {request.name}"
     if why or deleted == 0:
         raise Refused(f"{text}; {why or 'there were no others'}")
     return Answer(lines=[text])
@@ -371,7 +373,7 @@ def _remove(
     count = uncommitted = 0
     try:
         (depth,), _ = connection.inquire(handle, (cmqc.MQIA_CURRENT_Q_DEPTH,))
-        message_ids: Sequence[bytes | None] = ids or [None] * min(depth, MOST_REMOVED)
+        message_ids: Sequence[bytes | None] = ids or [None] * min(depth, MAX_REMOVED)
         for message_id in message_ids:
             options = GetOptions(Options=_GET, MatchOptions=cmqc.MQMO_NONE)
             if message_id is not None:
@@ -400,5 +402,5 @@ def _remove(
     remaining = depth - count if not ids else 0
     return (
         count,
-        f"{remaining:,} more are on the queue: repeat the request" if depth > MOST_REMOVED and remaining > 0 else "",
+        f"{remaining:,} more are on the queue: repeat the request" if depth > MAX_REMOVED and remaining > 0 else "",
     )

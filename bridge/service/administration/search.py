@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from bridge.administration.answers import counted
 from bridge.administration.protocol import Refused
-from bridge.administration.requests import MOST_ROWS, ListQueues, Search, ShowTopic
+from bridge.administration.requests import MAX_ROWS, ListQueues, Search, ShowTopic
 from bridge.administration.search import SearchKind, SearchMatch, SearchResult
 from bridge.administration.setting_list import settings_of
 from bridge.config.mapping import ToMqMapping
@@ -20,7 +20,7 @@ from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.channels import place_of
 
 #: Maximum number of matches of each kind in one answer.
-MOST_MATCHES: Final = 100
+MAX_MATCHES: Final = 100
 #: Seconds to wait for the queue manager.
 QUEUE_MANAGER_TIMEOUT: Final = 3.0
 #: Maximum length of a match's text.
@@ -28,7 +28,7 @@ _TEXT: Final = 200
 
 
 class Candidate(NamedTuple):
-    """An object that may match: its name, a text for display, the command that shows it, and further searched texts."""
+    """An object that may match: its name, a text for display, the command that shows it, and other texts to search."""
 
     name: str
     text: str
@@ -41,7 +41,7 @@ class Incomplete(Exception):
 
 
 async def search(parts: Parts, request: Search) -> SearchResult:
-    """Return the objects that contain a text, ignoring case: of each kind the best matches, and the number of all."""
+    """Return the objects that contain a text, ignoring case: the best matches and the total number of each kind."""
     result = SearchResult(matches=[], found={}, incomplete=[])
     text = request.text.strip().casefold()
     if not text:
@@ -64,7 +64,7 @@ async def search(parts: Parts, request: Search) -> SearchResult:
             result.incomplete.append(f"{kind}: the queue manager did not answer within {QUEUE_MANAGER_TIMEOUT:g} s")
         if matches:
             result.found[kind] = len(matches)
-            rows = min(max(request.rows, 1), MOST_MATCHES)
+            rows = min(max(request.rows, 1), MAX_MATCHES)
             result.matches += [match for _, _, match in nsmallest(rows, matches, key=lambda entry: entry[:2])]
     return result
 
@@ -101,7 +101,7 @@ async def _clients(parts: Parts) -> AsyncIterator[Candidate]:
 async def _topics(parts: Parts) -> AsyncIterator[Candidate]:
     """Yield the topics of retained publications, and the topic filters of subscriptions."""
     async with asyncio.timeout(QUEUE_MANAGER_TIMEOUT):
-        details = await queues.show_topic(parts, ShowTopic(topic_filter="#", rows=MOST_ROWS, payloads=False))
+        details = await queues.show_topic(parts, ShowTopic(topic_filter="#", rows=MAX_ROWS, payloads=False))
     retained = {publication.topic for publication in details.retained}
     subscriptions: dict[str, int] = {}
     for subscription in details.subscriptions:
@@ -113,7 +113,7 @@ async def _topics(parts: Parts) -> AsyncIterator[Candidate]:
         )
         yield Candidate(topic, text, _command("topic show", topic))
     if details.more:
-        raise Incomplete(f"only {MOST_ROWS:,} retained publications and subscriptions were searched")
+        raise Incomplete(f"only {MAX_ROWS:,} retained publications and subscriptions were searched")
 
 
 async def _queues(parts: Parts) -> AsyncIterator[Candidate]:

@@ -15,7 +15,7 @@ from bridge.administration.answers import (
     TopicRoute,
 )
 from bridge.administration.protocol import Answer, Invalid, NotFound, Refused
-from bridge.administration.requests import MOST_ROWS, ClearTopic, ExplainAccess, ListPublishers, RouteTopic
+from bridge.administration.requests import MAX_ROWS, ClearTopic, ExplainAccess, ListPublishers, RouteTopic
 from bridge.config.link import LOCAL
 from bridge.config.mapping import ToMqMapping
 from bridge.config.models import Configuration
@@ -32,7 +32,7 @@ from bridge.telemetry.message import Unmappable
 from bridge.telemetry.subscription import PUBLICATION_QUEUE, delivered_qos, subscription_qos
 from bridge.wire import cmqc
 
-#: Maximum number of queues of a route that are inquired, and of mappings that are tried.
+#: Maximum number of queues inquired, and of mappings tried, for one route.
 MAX_QUEUES = 50
 MAX_MAPPINGS = 200
 
@@ -56,14 +56,14 @@ async def list_publishers(parts: Parts, request: ListPublishers) -> PublisherPag
         if not number % ROWS_AT_A_TURN:
             await asyncio.sleep(0)
     publishers.sort(key=lambda publisher: (-publisher.last, publisher.client_id))
-    rows = min(max(request.rows, 1), MOST_ROWS)
+    rows = min(max(request.rows, 1), MAX_ROWS)
     more = counted.more or len(publishers) > rows
     return PublisherPage(publishers=publishers[:rows], since=counted.since, more=more)
 
 
 async def route_topic(parts: Parts, request: RouteTopic) -> TopicRoute:
     check_topic(request.topic)
-    rows = min(max(request.rows, 1), MOST_ROWS)
+    rows = min(max(request.rows, 1), MAX_ROWS)
     details = await answer_of(parts.host, parts.host.topic_inquiry.details(request.topic, rows, payloads=False))
     mappings = await asyncio.to_thread(_mappings, parts.configuration, request)
     states = {status.name: str(status.state) for status in parts.mappings.statuses()}
@@ -140,7 +140,7 @@ def _subscription(parts: Parts, subscription: TopicSubscription, qos: int) -> Ro
 
 
 def _mappings(configuration: Configuration, request: RouteTopic) -> list[RoutedMapping]:
-    """Try the publication with the mappings whose topic matches. Runs on a thread of its own."""
+    """Try the publication with the mappings whose topic matches. Runs on a separate thread."""
     routed: list[RoutedMapping] = []
     for name, config in configuration.mappings.items():
         if not isinstance(config, ToMqMapping) or config.source.link != LOCAL:

@@ -23,7 +23,7 @@ _METHODS = (PasswordAuthenticationConfig, ScramAuthenticationConfig)
 
 
 def password_files(parts: Parts) -> dict[Path, list[str]]:
-    """Return the password files of the configuration, each with what uses it."""
+    """Return the password files of the configuration, each with the parts of the bridge that use it."""
     configuration = parts.configuration
     files: dict[Path, list[str]] = {}
     for channel in parts.host.telemetry_channels.channels:
@@ -51,7 +51,7 @@ def _add(files: dict[Path, list[str]], file: Path, user: str) -> None:
 
 
 async def list_users(parts: Parts, request: ListUsers) -> list[PasswordFileStatus]:
-    return await asyncio.to_thread(lambda: [_status(*item) for item in password_files(parts).items()])
+    return await asyncio.to_thread(lambda: [_status(file, used_by) for file, used_by in password_files(parts).items()])
 
 
 def _status(file: Path, used_by: list[str]) -> PasswordFileStatus:
@@ -78,10 +78,10 @@ async def delete_user_of_file(parts: Parts, request: DeleteUser) -> Answer:
 
 
 def _hints(used_by: list[str]) -> list[str]:
-    """Return the hints for an administrator who wants to end connections with former passwords."""
+    """Return hints on ending connections that were made with a former password."""
     hints = []
     if any(user.startswith("channel ") for user in used_by):
-        hints.append("clients that are connected stay connected; disconnect them to make them log in again")
+        hints.append("connected clients stay connected; disconnect them to make them log in again")
     if "console" in used_by:
         hints.append("logins at the console end with the next reload")
     return hints
@@ -102,7 +102,7 @@ def _file(parts: Parts, request: UserChange) -> tuple[Path, list[str]]:
 
 
 async def _change(change: Callable[[], T]) -> T:
-    """Run a change of a file on a thread, because hashing takes half a second. Raises Invalid or Refused."""
+    """Change a file on a separate thread, because hashing takes half a second. Raises Invalid or Refused."""
     try:
         return await asyncio.to_thread(change)
     except InvalidUser as error:

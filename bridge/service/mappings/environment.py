@@ -39,9 +39,9 @@ class Tally(msgspec.Struct):
     filtered: int = 0
     cut: int = 0
     dead_lettered: int = 0
-    #: the messages that `split` has made of those moved
+    #: number of messages that `split` created from the moved messages
     parts: int = 0
-    #: of these: the largest number made of one message
+    #: the largest number that it created from one message
     most_parts: int = 0
     #: messages that the mapping takes and leaves out
     left_out: dict[str, int] = {}
@@ -90,11 +90,11 @@ class MappingEnvironment:
         self.origin = host.name
         self.dead_letter_queue = host.dead_letter_queue
         self.dead_letter_room = host.dead_letter_room
-        #: publications of MQTT clients name their users in the RFH2, and not in the MQMD
+        #: publications of MQTT clients contain the user in the RFH2, not in the MQMD
         self.names_publishers = False
-        #: changes if the queue manager is restored. Packet identifiers recorded in another epoch mean nothing
+        #: changes if the queue manager is restored. Packet identifiers recorded in another epoch are invalid
         self.epoch = host.epoch
-        #: former sessions at brokers may have changed since the last look
+        #: former sessions at brokers may have changed since the last check
         self.former_sessions_changed = True
         #: called on any thread after a change
         self.on_former_sessions: Callable[[], object] = lambda: None
@@ -121,7 +121,7 @@ class MappingEnvironment:
         return self._host.connect(purpose)
 
     def remove_subscription(self, mapping: str) -> int:
-        """Remove the subscription of a removed mapping and return how many waiting messages were deleted with it."""
+        """Remove the subscription of a removed mapping, and return the number of waiting messages deleted with it."""
         return self.with_connection(lambda connection: remove_subscription(connection, mapping)) or 0
 
     def bridge_id(self, connection: Connection) -> str:

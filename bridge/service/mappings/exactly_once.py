@@ -3,10 +3,11 @@
 A batch is processed in these steps:
 
 1. Get the messages from the queue, and commit a record of them with their packet identifiers, on a separate connection.
-2. Publish the messages. With PUBREC the broker has them, and accepts no duplicates with the same packet identifiers.
+2. Publish the messages. A PUBREC means that the broker has the message, and rejects duplicates with the same packet
+   identifier.
 3. Commit a record that they are to be released, on the separate connection.
 4. Send PUBREL and wait for PUBCOMP.
-5. Commit the unit of work of step 1, and with it the removal of the record.
+5. Commit the unit of work of step 1, including the removal of the record.
 
 After an interruption, the messages are on the queue again, and the record determines how to continue. Before step 3, they are
 sent again with the same packet identifiers. After it, they are released and removed.
@@ -43,18 +44,18 @@ class ExactlyOnceRunner(ToLinkRunner):
     ) -> None:
         super().__init__(name, config, link, environment, status)
         self._recording: Connection | None = None
-        #: according to the record, a batch may be in progress
+        #: the record may contain a batch in progress
         self._uncertain = True
         self._packet_id = 0
         #: by broker address, the number of new sessions that the records of exchanges take into account
-        self._recorded_lives: Counter[str] = Counter()
+        self._recorded_sessions: Counter[str] = Counter()
 
     @property
     def sends_exactly_once(self) -> bool:
         return True
 
     def continues(self, before: LinkSession) -> bool:
-        # After a change, the batch is finished as the former configuration mapped it.
+        # After a change, the batch must be finished with the mapping of the former configuration.
         return super().continues(before) and before.mapping_config in ("", self._config_text)
 
     @property
@@ -106,18 +107,18 @@ class ExactlyOnceRunner(ToLinkRunner):
     def unit(self, connection: Connection) -> None:
         self._follow_session(connection)
         if self._uncertain:
-            self._go_on(connection)
-        items = self.to_publish(min(self._most(self._config.batch.messages), self._link.in_flight_limit))
-        if not items:
+            self._finish_batch(connection)
+        messages = self.to_publish(min(self._most(self._config.batch.messages), self._link.in_flight_limit))
+        if not messages:
             return
         tally = Tally()
-        numbered = {self._next_packet_id(): publication for publication in self.mapped(items, tally)}
+        numbered = {self._next_packet_id(): publication for publication in self.mapped(messages, tally)}
         self._send(connection, numbered, tally)
 
     def _follow_session(self, connection: Connection) -> None:
-        """Follow the link to the session at its address. Raises MQError and LinkLost.
+        """Switch to the session at the address to which the link is connected. Raises MQError and LinkLost.
 
-        Calls of the link fail when it is connected to another address than that of the session.
+        Calls of the link fail if it later connects to another address.
         """
         address = self._link.connected_address
         session = self._sessions[address]
@@ -129,13 +130,13 @@ class ExactlyOnceRunner(ToLinkRunner):
         self._link.bind(address)
         self._address = address
         if self._uncertain:
-            self._recorded_lives[address] = former_sessions.finish(
+            self._recorded_sessions[address] = former_sessions.finish(
                 connection,
                 self._environment,
                 session,
                 self._link,
-                lambda: self._lives[address],
-                self._recorded_lives[address],
+                lambda: self._new_sessions[address],
+                self._recorded_sessions[address],
             )
             if not self._state.found:
                 if self._link.session_present:
@@ -148,7 +149,7 @@ class ExactlyOnceRunner(ToLinkRunner):
                 connection.commit()
                 self._state.found = True
 
-    def _write_down(self, sending: Sequence[tuple[int, bytes]], releasing: Sequence[tuple[int, bytes]]) -> None:
+    def _write_record(self, sending: Sequence[tuple[int, bytes]], releasing: Sequence[tuple[int, bytes]]) -> None:
         assert self._recording is not None
         self._record.save(Exchanges(sending=[*sending], releasing=[*releasing]))
         self._recording.commit()
@@ -157,7 +158,7 @@ class ExactlyOnceRunner(ToLinkRunner):
         self._packet_id = self._packet_id % former_sessions.LAST_PACKET_ID + 1
         return self._packet_id
 
-    def _go_on(self, connection: Connection) -> None:
+    def _finish_batch(self, connection: Connection) -> None:
         """Finish the recorded batch, in parts if the broker's limit has decreased."""
         exchanges = self._state.load()
         accepted = {packet_id for packet_id, _ in exchanges.releasing}
@@ -202,16 +203,16 @@ class ExactlyOnceRunner(ToLinkRunner):
         unknown_ids: Sequence[int] = (),
         still: tuple[Sequence[tuple[int, bytes]], Sequence[tuple[int, bytes]]] = ((), ()),
     ) -> None:
-        """Perform the steps for a batch, given by packet identifier. Raises LinkLost.
+        """Perform the steps for a batch of publications by packet identifier. Raises LinkLost.
 
-        The broker has `accepted` messages already. `unknown_ids` are further packet identifiers to release. `still` are the
-        parts of the record, sending and releasing, that remain for later.
+        The broker has `accepted` messages already. `unknown_ids` are further packet identifiers to release. `still`
+        contains the exchanges that remain in the record, first those to send, then those to release.
 
-        A broker that loses its session also loses the messages that it has accepted: they are sent again. One that it had
-        published before is then published twice, because it cannot be told from the others.
+        If the broker loses the session, it also loses the messages that it accepted, so they are sent again. A message that
+        the broker had already published is then published twice, because the bridge cannot distinguish it from the others.
         """
         address = self._address
-        msg_id_of = {packet_id: item.md.MsgId for packet_id, (item, _) in numbered.items()}
+        msg_id_of = {packet_id: message.md.MsgId for packet_id, (message, _) in numbered.items()}
         mid_of = {id(publication): packet_id for packet_id, (_, publication) in numbered.items()}
         accepted_ids = set(accepted)
         is_written = dup
@@ -225,18 +226,18 @@ class ExactlyOnceRunner(ToLinkRunner):
 
         remaining = dict(numbered)
         while True:
-            lives = self._lives[address]
-            if lives != self._recorded_lives[address]:
+            new_sessions = self._new_sessions[address]
+            if new_sessions != self._recorded_sessions[address]:
                 if accepted_ids:
                     former_sessions.report_lost_session(self.mapping, self._link_name, len(accepted_ids))
                     tally.moved -= len(accepted_ids - set(accepted))
                     accepted = ()
                     accepted_ids.clear()
                     is_written = False
-                self._recorded_lives[address] = lives
+                self._recorded_sessions[address] = new_sessions
             if not is_written and remaining:
                 sending = [(packet_id, msg_id_of[packet_id]) for packet_id in remaining]
-                self._write_down([*sending, *still[0]], still[1])
+                self._write_record([*sending, *still[0]], still[1])
             is_written = False
             unsent = [publication for packet_id, publication in remaining.items() if packet_id not in accepted_ids]
             if unsent:
@@ -245,16 +246,18 @@ class ExactlyOnceRunner(ToLinkRunner):
                 except LinkLost as error:
                     if error.unsent and not dup and not accepted_ids:
                         # The messages do not belong to this session yet: the next one may be at another address.
-                        self._write_down((), ())
+                        self._write_record((), ())
                     raise
                 remaining = {
                     packet_id: publication for packet_id, publication in remaining.items() if packet_id in accepted_ids
                 }
-                self._write_down(still[0], [*((packet_id, msg_id_of[packet_id]) for packet_id in remaining), *still[1]])
+                self._write_record(
+                    still[0], [*((packet_id, msg_id_of[packet_id]) for packet_id in remaining), *still[1]]
+                )
             self._sending = []
             if accepted_ids or unknown_ids:
                 self._link.release(sorted([*accepted_ids, *unknown_ids]))
-            if self._lives[address] == lives:
+            if self._new_sessions[address] == new_sessions:
                 break
         tally.moved += len(accepted)
         if numbered or dup:

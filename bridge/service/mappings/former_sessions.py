@@ -1,7 +1,7 @@
-"""Sessions at brokers that no mapping uses any longer: what is unfinished in them is finished there, or kept until it can be.
+"""Former sessions: sessions at brokers that no mapping uses any longer. Their exchanges are finished when possible.
 
-When a mapping no longer uses a session, `leave` parks the messages of the unfinished batch: it gets them from their queue,
-maps them as the former configuration did, and puts them to the state queue in the same unit of work. `settle` connects to the
+When a mapping no longer uses a session, `leave` parks the messages of the unfinished batch. In one unit of work, it gets them
+from their queue, maps them as the former configuration did, and puts them to the state queue. `settle` connects to the
 session and finishes the exchanges there. `give_up` moves the messages to the dead-letter queue.
 """
 
@@ -46,9 +46,9 @@ from bridge.wire.mq import decode_mqmd, encode_mqmd
 
 log = logging.getLogger(__name__)
 
-#: Packet identifiers are used cyclically, up to this one. The link uses the highest ones itself.
+#: The last packet identifier of a mapping. The first one follows it. The link itself uses higher identifiers.
 LAST_PACKET_ID = 60_000
-#: Packet identifiers that `release_all` releases at a time.
+#: Number of packet identifiers that `release_all` releases at a time.
 _RELEASED_TOGETHER = 1_000
 
 _mapping: TypeAdapter[Any] = TypeAdapter(AnyMapping)
@@ -67,23 +67,23 @@ def convert_former_record(connection: Connection, session: LinkSession, *, certa
     """Convert the record of a release before 0.3.0, which does not name its session. Raises MQError.
 
     `certain` means that the record belongs to `session`. Otherwise its packet identifiers are forgotten: messages may come
-    twice, but none is lost. `sends` means that the mapping was one to a broker.
+    twice, but none is lost. `sends` means that the mapping sent messages to a broker.
     """
     sessions = LinkSessions(connection)
-    data = sessions.unnamed(session.mapping)
-    if data is None:
+    encoded = sessions.unnamed(session.mapping)
+    if encoded is None:
         return
     record, forgotten = ExchangeRecord(connection, session), 0
     exchanges = Exchanges()
     releasing: list[int] = []
     try:
         if sends:
-            before = msgspec.msgpack.decode(data, type=_Before0_3)
+            before = msgspec.msgpack.decode(encoded, type=_Before0_3)
             exchanges.sending, releasing = before.sending, before.releasing
         else:
-            exchanges.received = msgspec.msgpack.decode(data, type=list[int])
+            exchanges.received = msgspec.msgpack.decode(encoded, type=list[int])
     except (msgspec.DecodeError, UnicodeDecodeError):
-        # Of the other direction: whatever it contains is not about this session.
+        # A record of the other direction does not describe this session.
         certain, forgotten = False, 1
     if not certain:
         forgotten += len(exchanges.sending) + len(exchanges.received)
@@ -119,7 +119,7 @@ def leave(
     with _busy[session.key]:
         sessions = LinkSessions(connection)
         if sessions.load(session.mapping) != session:
-            return  # another thread has left it
+            return  # another thread has done so
         convert_former_record(connection, session, certain=not environment.epoch, sends=not session.filters)
         record = ExchangeRecord(connection, session, environment.epoch)
         exchanges = record.load()
@@ -139,7 +139,8 @@ def leave(
         if ending or parked is None:
             record.remove()
         else:
-            # Also if it is empty: then a mapping that returns to the session knows that nothing else is unfinished there.
+            # Save even an empty record. A mapping that returns to the session then knows that no other exchange is
+            # unfinished.
             record.save(msgspec.structs.replace(exchanges, sending=[], releasing=[]))
         sessions.remove(session.mapping)
         connection.commit()
@@ -162,9 +163,10 @@ def _park(
     batch: list[tuple[int, bytes, bool]],
     consumer: MessageConsumer | None,
 ) -> list[int] | None:
-    """Move a batch, of packet identifiers with MsgIds, from its queue to the parked messages. Return their identifiers.
+    """Move a batch from its queue to the parked messages, and return their packet identifiers.
 
-    None means that the former configuration is unknown, and nothing was moved.
+    `batch` contains packet identifiers, MsgIds, and whether the broker has accepted the message. None means that the former
+    configuration is unknown, and nothing was moved.
     """
     config = _mapping_config(session)
     if config is None:
@@ -224,7 +226,7 @@ def _mapping_config(session: LinkSession) -> ToMqttMapping | None:
 
 
 def link_of(session: LinkSession, present: Mapping[str, LinkConfig]) -> LinkConfig | None:
-    """Return how to reach the broker of a session: its own configuration, or else the present one of its link."""
+    """Return the link to the broker of a session: as recorded with the session, or else as configured now."""
     config = present.get(session.link)
     if session.link_config:
         try:
@@ -239,7 +241,7 @@ def link_of(session: LinkSession, present: Mapping[str, LinkConfig]) -> LinkConf
 def settle(
     connection: Connection, environment: MappingEnvironment, former: FormerSession, config: LinkConfig | None
 ) -> bool:
-    """Connect to a former session, finish its exchanges, and end it if it is to be ended. Return whether all is done.
+    """Connect to a former session, finish its exchanges, and end it if requested. Return whether all of that succeeded.
 
     Raises MQError.
     """
@@ -275,7 +277,8 @@ def _finish_there(
 ) -> bool:
     """Connect and finish the exchanges. Return whether that succeeded.
 
-    A broker without QoS 2 announces that (MQTT 5), or answers a publication with PUBACK. It gets the messages at least once.
+    A broker without QoS 2 announces that (MQTT 5), or answers a publication with PUBACK. It receives the messages at least
+    once.
     """
     session = former.session
     for exactly in (True, False):
@@ -317,18 +320,18 @@ def finish(
     environment: MappingEnvironment,
     session: LinkSession,
     link: links.LinkConnection,
-    lives: Callable[[], int],
+    new_sessions: Callable[[], int],
     recorded: int,
 ) -> int:
     """Finish the exchanges of a session over a mapping's own link, and forget that the session was former.
 
-    `lives` returns the number of connections at which the broker had no session. The records take `recorded` of them into
-    account; the return value is that number afterwards. Raises LinkLost and MQError.
+    `new_sessions` returns the number of connections at which the broker had no session. The records take `recorded` of them
+    into account. Return that number after the exchanges. Raises LinkLost and MQError.
     """
     with _busy[session.key]:
         sessions = LinkSessions(connection)
         if (former := sessions.former(session)) is not None:
-            recorded = _finish(connection, environment, former, link, lives, recorded)
+            recorded = _finish(connection, environment, former, link, new_sessions, recorded)
             sessions.remove_former(session)
             connection.commit()
             environment.note_former_sessions()
@@ -340,17 +343,17 @@ def _finish(
     environment: MappingEnvironment,
     former: FormerSession,
     link: links.LinkConnection,
-    lives: Callable[[], int],
+    new_sessions: Callable[[], int],
     recorded: int,
     *,
     qos: int = 2,
 ) -> int:
-    """Do the steps of `exactly_once` with the parked messages in place of the queue. With another `qos`, publish them."""
+    """Perform the steps of `exactly_once` for the parked messages. With a `qos` below 2, only publish them."""
     parked = ParkedMessages(connection, former.session)
     try:
-        return _finish_parked(connection, environment, former, link, lives, recorded, parked, qos)
+        return _finish_parked(connection, environment, former, link, new_sessions, recorded, parked, qos)
     finally:
-        # LinkLost is usual here, and the connection to the queue manager is kept.
+        # LinkLost is usual here, and the connection to the queue manager stays open.
         with contextlib.suppress(MQError):
             parked.close()
 
@@ -360,7 +363,7 @@ def _finish_parked(
     environment: MappingEnvironment,
     former: FormerSession,
     link: links.LinkConnection,
-    lives: Callable[[], int],
+    new_sessions: Callable[[], int],
     recorded: int,
     parked: ParkedMessages,
     qos: int,
@@ -378,7 +381,7 @@ def _finish_parked(
                 for parked_message in messages
             ]
             _replace(connection, parked, messages)
-        if (now := lives()) != recorded:
+        if (now := new_sessions()) != recorded:
             accepted = sum(parked_message.accepted for parked_message in messages)
             if accepted:
                 report_lost_session(session.mapping, session.link, accepted)
@@ -394,7 +397,7 @@ def _finish_parked(
             refusals = link.publish_exactly(publications, packet_ids, True) if qos == 2 else link.publish(publications)
             for index, refusal in refusals.items():
                 topic = unsent[index].publication.topic
-                why = f"the broker of link {session.link} refuses the publication to {topic!r}: {refusal.text}"
+                why = f"the broker of link {session.link} rejects the publication to {topic!r}: {refusal.text}"
                 _dead_letter(letters, unsent[index], why)
             refused = {packet_ids[index] for index in refusals}
             if qos == 2:
@@ -408,7 +411,7 @@ def _finish_parked(
             _replace(connection, parked, [*part, *rest])
         if part:
             link.release([parked_message.packet_id for parked_message in part])
-        if lives() == recorded:
+        if new_sessions() == recorded:
             _replace(connection, parked, rest)
     log.info("MQB5311I mapping %s: finished its messages in session %s", session.mapping, session.key)
     return recorded
@@ -417,8 +420,8 @@ def _finish_parked(
 def release_all(link: links.LinkConnection) -> None:
     """Release all packet identifiers in the session at a broker. Raises LinkLost.
 
-    There is no record of the exchanges in this session that are unfinished, for example after a restore. The broker would
-    take new publications with their packet identifiers for repetitions. It ignores identifiers that it does not know.
+    The unfinished exchanges of this session are not on record, for example after a restore. The broker would treat new
+    publications with their packet identifiers as duplicates. It ignores identifiers that it does not know.
     """
     for first in range(1, LAST_PACKET_ID + 1, _RELEASED_TOGETHER):
         link.release(range(first, min(first + _RELEASED_TOGETHER, LAST_PACKET_ID + 1)))
@@ -488,10 +491,10 @@ def parked_number(connection: Connection, session: LinkSession) -> int:
 
 
 def is_used(session: LinkSession, config: AnyMapping | None, present: Mapping[str, LinkConfig]) -> bool:
-    """Return whether the present configuration of a mapping may use its recorded session, and does not leave its source.
+    """Return whether a mapping, as configured now, may use its recorded session and keeps the kind of its source.
 
-    A topic is left if the mapping now reads a queue: its subscription is removed. Another queue, topic or address is left by
-    the mapping itself, when it begins.
+    If the mapping read a topic and now reads a queue, its subscription is removed. After a change to another queue, topic or
+    address, the mapping itself leaves the session when it begins.
     """
     if isinstance(config, ToMqMapping):
         return config.source.link in present and bool(session.filters)

@@ -72,7 +72,7 @@ def chosen_client_id(connection: Connection, mapping: str, config: LinkConfig, b
 class LinkRunner(Runner):
     """Runs a mapping that has a link on one side, and owns the link's connection."""
 
-    #: the mapping records its session: others need none, or end it with each connection
+    #: Whether the mapping records its session. Others need no session, or end it with each connection.
     recorded: ClassVar[bool] = True
 
     _link: LinkConnection
@@ -105,11 +105,11 @@ class LinkRunner(Runner):
 
     @property
     def sends_exactly_once(self) -> bool:
-        """Whether the mapping finishes batches of QoS 2 itself, after a change of its configuration as well."""
+        """Whether the mapping finishes batches of QoS 2 itself, even after a change of its configuration."""
         return False
 
     def continues(self, before: LinkSession) -> bool:
-        """Return whether the mapping goes on with the exchanges of a session as recorded."""
+        """Return whether the mapping continues the recorded exchanges of a session."""
         return self.recorded and bool(before.filters) == bool(self.subscribed()[0])
 
     def begin(self, connection: Connection) -> None:
@@ -176,9 +176,9 @@ class LinkRunner(Runner):
         return sessions
 
     def _may_enter(self, connection: Connection, former: FormerSession) -> bool:
-        """Return whether the mapping may use a session in which something was unfinished, after trying to finish it."""
+        """Return whether the mapping may use a session with unfinished exchanges, after trying to finish them."""
         if not former.ending and self.sends_exactly_once:
-            return True  # over its own connection
+            return True  # finished over the mapping's own connection
         config = former_sessions.link_of(former.session, {self._link_name: self._link_config})
         if former_sessions.settle(connection, self._environment, former, config):
             return True
@@ -234,7 +234,7 @@ class LinkRunner(Runner):
 #: The state queue is missing or not accessible. Only exactly-once mappings need it.
 NO_STATE_QUEUE = frozenset((cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQRC_NOT_AUTHORIZED, cmqc.MQRC_OBJECT_IN_USE))
 
-#: Seconds to wait for a publication if the mapping needs its thread: probes of the connection come in between.
+#: Seconds to wait for a publication if the thread must not end while idle. It probes the connection between waits.
 LINK_WAIT = PROBE_INTERVAL
 
 
@@ -251,9 +251,9 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
     """Runs a mapping from the topics of a broker.
 
     At most once: QoS 0. At least once: QoS 1 with PUBACK after the commit. Exactly once: QoS 2. The unit of work that puts a
-    message also records its packet identifier. The record is kept until PUBREL to recognize retransmissions (method B of
-    MQTT 3.1.1, figure 4.3). A publication of QoS 2 is moved exactly once whatever the guarantee: the broker sent it before a
-    change of the guarantee.
+    message also records its packet identifier. The record is kept until PUBREL to recognize retransmissions (method B of MQTT
+    3.1.1, figure 4.3). A publication with QoS 2 is moved exactly once whatever the guarantee, because the broker may have
+    sent it before the guarantee was changed.
     """
 
     def __init__(
@@ -267,9 +267,9 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         self._link_config = link
         #: publications taken from the link and not committed
         self._waiting: list[Received] = []
-        #: the publications of QoS 2 that are put, as on record
+        #: the recorded publications with QoS 2 that were put
         self._repetitions = Repetitions()
-        #: packet identifiers of the last lost session; messages sent again in that session may still wait here
+        #: packet identifiers of the last lost session, of which repeated publications may still wait
         self._earlier: Collection[int] = ()
         self._released: list[int] = []
         #: accepted connections that are not recorded yet
@@ -327,9 +327,9 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         self._load(connection)
 
     def _load(self, connection: Connection) -> None:
-        """Load the record of the session, which is former no longer. Raises MQError."""
+        """Load the record of the session, which is no longer a former one. Raises MQError."""
         self._record: ExchangeRecord | None = None
-        arrived = {item.packet_id: item.generation for item in self._waiting if item.qos == 2}
+        arrived = {incoming.packet_id: incoming.generation for incoming in self._waiting if incoming.qos == 2}
         try:
             self._record = ExchangeRecord(connection, self._session, self._environment.epoch)
             on_record = self._record.load()
@@ -366,11 +366,11 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         else:
             self.begin(connection)
 
-    def key(self, item: Received) -> bytes:
-        return b"%d/%d/%d" % (item.generation, item.packet_id, id(item))
+    def key(self, incoming: Received) -> bytes:
+        return b"%d/%d/%d" % (incoming.generation, incoming.packet_id, id(incoming))
 
-    def map(self, item: Received) -> Sequence[MappedMessage] | LeftOut | None:
-        return self._rule.messages(self.traced(item, item.publication))
+    def map(self, incoming: Received) -> Sequence[MappedMessage] | LeftOut | None:
+        return self._rule.messages(self.traced(incoming, incoming.publication))
 
     def unit(self, connection: Connection, messages: int) -> None:
         if not self.ready(connection):
@@ -381,8 +381,8 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         if not self._waiting:
             self._take()
         self._follow_session(connection)
-        items = self._waiting[:messages]
-        if not items and not self._released:
+        batch = self._waiting[:messages]
+        if not batch and not self._released:
             if self._link.state.phase is LinkPhase.CONNECTED:
                 self.status.state = RunnerState.RUNNING
             else:
@@ -393,17 +393,17 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         repetitions = self._repetitions.copy()
         for packet_id in self._released:
             repetitions.release(packet_id)
-        for item in items:
-            if not self._is_repeated(item, repetitions):
-                self.move(item, tally)
+        for incoming in batch:
+            if not self._is_repeated(incoming, repetitions):
+                self.move(incoming, tally)
         if self._record is not None and repetitions.identifiers != self._repetitions.identifiers:
             self._record.save(
                 Exchanges(received=repetitions.identifiers, digests=repetitions.digests, reuses=repetitions.reuses)
             )
         connection.commit()
         self._repetitions = repetitions
-        del self._waiting[: len(items)]
-        self._link.acknowledge(items)
+        del self._waiting[: len(batch)]
+        self._link.acknowledge(batch)
         self._link.complete(self._released)
         self._released = []
         self.settled(tally)
@@ -416,7 +416,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         self._released += self._link.released()
 
     def _follow_session(self, connection: Connection) -> None:
-        """Follow the link to the session of its connection, when no messages of an earlier session wait."""
+        """Switch to the session of the link's connection, once no messages of an earlier session wait."""
         while self._connections:
             new = self._connections[0]
             session = self._sessions[new.address]
@@ -425,7 +425,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
                 self._repetitions.connected()
                 self._connections.popleft()
                 continue
-            if any(item.qos and item.generation < new.generation for item in self._waiting):
+            if any(incoming.qos and incoming.generation < new.generation for incoming in self._waiting):
                 return
             if moved:
                 self._session = session
@@ -451,12 +451,12 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
             self._recorded_since = new.generation
             self._connections.popleft()
 
-    def _is_repeated(self, item: Received, repetitions: Repetitions) -> bool:
-        """Return whether a publication has been put already; record the packet identifier of a new one."""
-        if item.generation >= self._recorded_since:
-            return item.qos == 2 and repetitions.is_repeated(item)
+    def _is_repeated(self, incoming: Received, repetitions: Repetitions) -> bool:
+        """Return whether a publication has already been put. Record the packet identifier of a new one."""
+        if incoming.generation >= self._recorded_since:
+            return incoming.qos == 2 and repetitions.is_repeated(incoming)
         # It no longer needs an acknowledgement. Its original packet identifier is in the publication.
-        publication = item.publication
+        publication = incoming.publication
         return publication.qos == 2 and publication.packet_id in self._earlier
 
 
@@ -476,7 +476,7 @@ class ToLinkRunner(LinkRunner):
     once: messages leave the queue first and are published with QoS 0.
     """
 
-    #: it needs no session at the broker
+    #: the mapping needs no session at the broker
     recorded = False
 
     def __init__(
@@ -498,7 +498,7 @@ class ToLinkRunner(LinkRunner):
         #: missing support for retained messages has been logged
         self._unretained = False
         #: connections without an existing session, by broker address
-        self._lives: Counter[str] = Counter()
+        self._new_sessions: Counter[str] = Counter()
         self._link = links.link_connection(
             name,
             self._link_name,
@@ -510,7 +510,7 @@ class ToLinkRunner(LinkRunner):
 
     def _count_session(self, present: bool) -> None:
         if not present:
-            self._lives[self._link.connected_address] += 1
+            self._new_sessions[self._link.connected_address] += 1
 
     def leave_source(self) -> int:
         return self._environment.remove_subscription(self.mapping)
@@ -518,7 +518,7 @@ class ToLinkRunner(LinkRunner):
     def opened(self, connection: Connection) -> None:
         super().opened(connection)
         if not self._begun:
-            # Before the source is opened, for it may take messages from there.
+            # Before the source is opened, because `begin` may take messages from it.
             self.begin(connection)
         self._consumer = MessageConsumer(connection, self._consumer_source)
 
@@ -536,7 +536,7 @@ class ToLinkRunner(LinkRunner):
             self.pause(LONGEST_RETRY)
             return
         if not self._link.wait_connected(WAIT):
-            # The consumer is opened nevertheless. Its messages stay on the queue.
+            # The consumer is opened nevertheless, but its messages stay on the queue.
             self.wait_for_link()
             self.idle = self.may_park
             return
@@ -575,18 +575,18 @@ class ToLinkRunner(LinkRunner):
 
     def to_publish(self, messages: int) -> list[Got]:
         """Take messages to publish. Raises LinkLost if the link was lost while the mapping waited for them."""
-        items = self.taken(self._consumer, messages)
-        if items and not self._link.up:
+        batch = self.taken(self._consumer, messages)
+        if batch and not self._link.up:
             raise LinkLost("the connection was lost")
-        return items
+        return batch
 
     def unit(self, connection: Connection) -> None:
         """Run one unit of work, up to its commit. Raises LinkLost."""
-        items = self.to_publish(self._most(self._config.batch.messages))
-        if not items:
+        batch = self.to_publish(self._most(self._config.batch.messages))
+        if not batch:
             return
         tally = Tally()
-        publications = self.mapped(items, tally)
+        publications = self.mapped(batch, tally)
         if self._qos:
             # Subscribers see QoS 2 at PUBREL and QoS 1 at PUBLISH. To preserve order, different kinds must not be in flight
             # together.
@@ -598,17 +598,17 @@ class ToLinkRunner(LinkRunner):
         try:
             refusals = self._link.publish([publication for _, publication in publications])
         except LinkLost:
-            for item, publication in publications:
-                self.note(tally, item, Outcome.DISCARDED, LINK_LOST, publication.topic)
-            self.tell(tally)
+            for incoming, publication in publications:
+                self.note(tally, incoming, Outcome.DISCARDED, LINK_LOST, publication.topic)
+            self.report_fates(tally)
             raise
         self.status.moved += len(publications) - len(refusals)
         for refusal in refusals.values():
             log.warning("MQB5103W mapping %s: lost a message: %s", self.mapping, refusal.text)
-        for index, (item, publication) in enumerate(publications):
+        for index, (incoming, publication) in enumerate(publications):
             outcome, why = (Outcome.REFUSED, refusals[index].text) if index in refusals else (Outcome.DELIVERED, None)
-            self.note(tally, item, outcome, why, publication.topic)
-        self.tell(tally)
+            self.note(tally, incoming, outcome, why, publication.topic)
+        self.report_fates(tally)
 
     def commit(self, connection: Connection, tally: Tally) -> None:
         """Commit the unit of work and record its success."""
@@ -623,7 +623,7 @@ class ToLinkRunner(LinkRunner):
         self._consumer.ended()
         self.status.state = RunnerState.RUNNING
         tally.settle(self.status)
-        self.tell(tally)
+        self.report_fates(tally)
 
     def deliver(
         self,
@@ -638,29 +638,29 @@ class ToLinkRunner(LinkRunner):
         for attempt in itertools.count():
             publications, refusals = self._publish(publications, tally, send) if publications else (publications, {})
             tally.moved += len(publications) - len(refusals)
-            for index, (item, publication) in enumerate(publications):
+            for index, (incoming, publication) in enumerate(publications):
                 if index not in refusals:
-                    self.note(tally, item, Outcome.ACKNOWLEDGED, None, publication.topic)
+                    self.note(tally, incoming, Outcome.ACKNOWLEDGED, None, publication.topic)
             if not refusals:
                 return
             refused = [(publications[index], refusals[index]) for index in sorted(refusals)]
             remaining = []
-            for (item, publication), refusal in refused:
+            for (incoming, publication), refusal in refused:
                 given_up = attempt >= self._config.backouts and refusal.reason not in PASSING_REASONS
                 if refusal.reason in PERMANENT_REASONS or given_up:
                     what = f"the publication to {publication.topic!r}: {refusal.text}"
-                    why = f"the broker of link {self._link_name} refuses {what}"
-                    self.dead_letter(item, tally, cmqc.MQRC_PUBLICATION_FAILURE, why, to=publication.topic)
+                    why = f"the broker of link {self._link_name} rejects {what}"
+                    self.dead_letter(incoming, tally, cmqc.MQRC_PUBLICATION_FAILURE, why, to=publication.topic)
                 else:
-                    remaining.append((item, publication))
+                    remaining.append((incoming, publication))
             publications = remaining
             if not publications:
                 return
-            why = f"publication to {publications[0][1].topic!r} is refused: {refused[0][1].text}"
+            why = f"publication to {publications[0][1].topic!r} was rejected: {refused[0][1].text}"
             self.status.wrong(why, RunnerState.RETRYING)
             self.pause(min(FIRST_RETRY * 4 ** min(attempt, 10), LONGEST_RETRY))
             if self._ending:
-                raise LinkLost("the mapping stops before the broker has taken all")
+                raise LinkLost("the mapping stops before the broker has accepted all messages")
 
     def _publish(
         self,
@@ -673,7 +673,7 @@ class ToLinkRunner(LinkRunner):
         Backing out the unit of work would send all messages again. Returns the messages sent last, and their refusals. Raises
         LinkLost.
         """
-        self._sending = [item.md.MsgId for item, _ in publications]
+        self._sending = [incoming.md.MsgId for incoming, _ in publications]
         try:
             return publications, send([publication for _, publication in publications])
         except LinkLost as error:
@@ -685,8 +685,8 @@ class ToLinkRunner(LinkRunner):
             if not self._reconnected():
                 raise
         for index in sorted({*range(len(publications))}.difference(unanswered)):
-            item, publication = publications[index]
-            self.note(tally, item, Outcome.ACKNOWLEDGED, None, publication.topic)
+            incoming, publication = publications[index]
+            self.note(tally, incoming, Outcome.ACKNOWLEDGED, None, publication.topic)
         tally.moved += len(publications) - len(unanswered)
         repeated = [publications[index] for index in unanswered]
         return repeated, send([publication for _, publication in repeated])
@@ -699,39 +699,39 @@ class ToLinkRunner(LinkRunner):
                 return self._link.limits.maximum_qos >= self._qos
         return False
 
-    def mapped(self, items: Sequence[Got], tally: Tally) -> list[tuple[Got, Publication]]:
+    def mapped(self, batch: Sequence[Got], tally: Tally) -> list[tuple[Got, Publication]]:
         """Return the publications for messages.
 
         Other messages are filtered, cut or dead-lettered within the unit of work.
         """
         mapped_publications = []
         closes = self._environment.guard.closes
-        for item in items:
+        for incoming in batch:
             tally.taken += 1
             try:
-                request = self._consumer.request_of(item.md)
-                publications = self._rule.publications(Message(item.md, item.data), request=request)
+                request = self._consumer.request_of(incoming.md)
+                publications = self._rule.publications(Message(incoming.md, incoming.data), request=request)
             except Unmappable as error:
-                self.dead_letter(item, tally, error.reason, str(error))
+                self.dead_letter(incoming, tally, error.reason, str(error))
                 continue
             if publications is None:
-                self.pass_by(item, tally)
+                self.pass_by(incoming, tally)
                 continue
             if isinstance(publications, LeftOut):
-                self.leave_out(item, tally, publications)
+                self.leave_out(incoming, tally, publications)
                 continue
             (publication,) = publications
             if (through := closes(publication.hops, self._link_name, publication.topic)) is not None:
-                self.cut(item, publication.topic, through, publication.hops, tally)
-            elif self._losses.get(item.md.MsgId, 0) > self._config.backouts:
+                self.cut(incoming, publication.topic, through, publication.hops, tally)
+            elif self._losses.get(incoming.md.MsgId, 0) > self._config.backouts:
                 why = (
                     f"the broker of link {self._link_name} closes the connection each time at the publication to "
                     f"{publication.topic!r}"
                 )
-                self.dead_letter(item, tally, cmqc.MQRC_PUBLICATION_FAILURE, why, to=publication.topic)
+                self.dead_letter(incoming, tally, cmqc.MQRC_PUBLICATION_FAILURE, why, to=publication.topic)
             else:
                 self._fit(publication)
-                mapped_publications.append((item, self.traced(item, publication)))
+                mapped_publications.append((incoming, self.traced(incoming, publication)))
         return mapped_publications
 
     def _fit(self, publication: Publication) -> None:

@@ -66,7 +66,7 @@ class Mappings:
         self._settling: asyncio.Task[None] | None = None
         self._links: Mapping[str, LinkConfig] = {}
         self._stopping = asyncio.Event()
-        #: sessions or subscriptions of removed mappings may be left
+        #: sessions or subscriptions of removed mappings may remain
         self._untidy = False
         #: ends the pause between attempts to finish former sessions
         self._settle_now = asyncio.Event()
@@ -107,7 +107,7 @@ class Mappings:
             await asyncio.to_thread(self._environment.forget_others, subscribing)
 
     async def _settle_former_sessions(self) -> None:
-        # If `stop` was called before the task began, `clear` must not delete its request.
+        # If `stop` was called before the task began, `clear` must not discard its request.
         while not self._stopping.is_set():
             self._settle_now.clear()
             if self._untidy:
@@ -132,7 +132,7 @@ class Mappings:
             for name, old in self._entries.items():
                 new = mappings.get(name)
                 if new is None or (old.config, old.link) != (new, links.get(link_name(new))):
-                    # They end at the same time: an MQGET of IBM MQ may wait for seconds.
+                    # All threads end at the same time, because an MQGET of IBM MQ may wait for seconds.
                     old.signal_stop()
             for name in [name for name in self._entries if name not in mappings]:
                 lost = await self._remove(name)
@@ -189,7 +189,7 @@ class Mappings:
         lost_messages, leaves_source = 0, _subscribes(old.config, old.link) and not _subscribes(config, link)
         leaves_session = old.link is not None and (link is None or type(config) is not type(old.config))
         if old.link is not None and (leaves_source or leaves_session):
-            # Before the source is left, for messages on its queue may be unfinished at the broker.
+            # Before the source is left, because messages on its queue may be unfinished at the broker.
             former: tuple[dict[str, AnyMapping], dict[str, LinkConfig]] = ({}, {})
             if not leaves_session and link is not None:
                 former = ({name: config}, {link_name(config): link})
@@ -241,9 +241,9 @@ class Mappings:
         async with self._changing:
             entry = self._entry(name)
             if entry.runner is None:
-                raise Refused(f"mapping {name} is {entry.status.state} already")
+                raise Refused(f"mapping {name} is already {entry.status.state}")
             if entry.status.state is RunnerState.PAUSED:
-                raise Refused(f"mapping {name} is paused already")
+                raise Refused(f"mapping {name} is already paused")
             await self._stop(name, entry)
             if not entry.runner.ended:
                 raise Refused(f"mapping {name} has not completed its unit of work yet; it stops afterwards")
@@ -257,7 +257,7 @@ class Mappings:
             if entry.runner is None or not entry.runner.ended:
                 raise Refused(f"mapping {name} is not paused: it is {entry.status.state}")
             self._start(name, entry, entry.runner)
-            return f"mapping {name} goes on"
+            return f"mapping {name} resumed"
 
     def _entry(self, name: str) -> RegistryEntry:
         entry = self._entries.get(name)
@@ -305,12 +305,12 @@ class Mappings:
         for status in statuses:
             status.unfinished = unfinished.pop(status.name, [])
         former_statuses = [
-            MappingStatus(name=name, state=RunnerState.REMOVED, unfinished=some) for name, some in unfinished.items()
+            MappingStatus(name=name, state=RunnerState.REMOVED, unfinished=count) for name, count in unfinished.items()
         ]
         return [*statuses, *former_statuses]
 
     def connect_link(self, name: str) -> tuple[int, int]:
-        """End the pauses of a link's connections, of mappings that wait for it, and of former sessions.
+        """End the back-off of a link's connections, of mappings that wait for it, and of former sessions.
 
         Return how many mappings had no connection, and how many use the link.
         """
@@ -352,7 +352,7 @@ def runner_of(
 
 
 def link_name(config: AnyMapping) -> str:
-    """Return the link name of a mapping's MQTT side; `local` for the bridge's own clients."""
+    """Return the link name of a mapping's MQTT side, or `local` for the bridge's own clients."""
     return config.source.link if isinstance(config, ToMqMapping) else config.destination.link
 
 
@@ -367,7 +367,7 @@ def _subscribes(config: AnyMapping, link: LinkConfig | None) -> bool:
 
 
 def _same_options(old: RegistryEntry, new: RegistryEntry) -> bool:
-    """Return whether a mapping has the same options as before: a file or the names of other mappings have changed."""
+    """Return whether only a file or the names of other mappings have changed, and not the options of the mapping."""
     return vars(old.config) == vars(new.config) and old.link == new.link
 
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Self
 
 from bridge.telemetry.message import Received
 
-#: The number of released publications that are known. A broker that uses an identifier again sooner does not count upwards.
+#: The number of remembered released publications. A broker that reuses an identifier sooner does not count upwards.
 LIMIT: Final = 10_000
 
 
@@ -24,16 +24,16 @@ class _Known(NamedTuple):
 
 
 class Repetitions:
-    """The publications of one session that were put to MQ: those not released, and those released lately.
+    """The publications of one session that were put to MQ: those not released, and those released recently.
 
     A packet identifier that is not released marks a repetition (MQTT 3.1.1 figure 4.3, method B). If it was received on an
     earlier connection, the repetition must also have DUP (MQTT-3.3.1-1). Without DUP, the broker uses the identifier for
-    another publication, because it has lost the session unnoticed.
+    another publication, because it lost the session, and the bridge did not notice.
 
     Mosquitto sends publications again whose release it had already begun when it was stopped, or when two connections ended
     in a row. Such a repetition has DUP, comes before the first publication without DUP on a connection with Session
     Present, and equals a publication released on an earlier connection. The bridge may have been stopped or killed in
-    between, so the record has digests.
+    between, so the record contains digests.
 
     A broker that assigns the lowest free identifier might send an equal publication under the same identifier, and send it
     again with DUP because the first attempt was lost. Such a broker is recognized when it uses an identifier again early.
@@ -110,7 +110,7 @@ class Repetitions:
         self._released = {}
 
     def is_repeated(self, received: Received) -> bool:
-        """Return whether a publication of QoS 2 was put before. Its packet identifier is not released from now on."""
+        """Return whether a publication of QoS 2 was put before. Mark its packet identifier as not released."""
         packet_id = received.packet_id
         arrival = self._received.get(packet_id)
         if arrival is not None and (received.dup or arrival.connection == received.generation):
@@ -125,7 +125,7 @@ class Repetitions:
         return arrival is None and not self.reuses and before is not None and before.digest == digest
 
     def release(self, packet_id: int) -> None:
-        """Take a PUBREL."""
+        """Process a PUBREL."""
         arrival = self._received.pop(packet_id, None)
         if arrival is not None and arrival.digest:
             self._released.pop(packet_id, None)

@@ -58,7 +58,7 @@ PERMANENT = frozenset(
         cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR,
     )
 )
-#: Temporary reasons that concern the destination, not the message. The message is retried in order for as long as they last.
+#: Temporary reasons that concern the destination, not the message. The message is retried in order as long as they last.
 PASSING = frozenset(
     (
         cmqc.MQRC_PUT_INHIBITED,
@@ -76,7 +76,7 @@ BLOCKING = frozenset((cmqc.MQRC_PUT_INHIBITED, cmqc.MQRC_Q_FULL, cmqc.MQRC_Q_SPA
 #: Reason for dead-lettering a message from a queue that the filter does not match.
 NOT_TAKEN = "the mapping's filter does not take it (others: discard would drop it)"
 
-Item = TypeVar("Item", bound=Got | Received)
+Incoming = TypeVar("Incoming", bound=Got | Received)
 
 
 class MessageRefused(Exception):
@@ -190,7 +190,7 @@ class Runner(Worker[Never], WorkerEvents):
         return self._rule.rates
 
     def keep_rates(self, former: Runner) -> None:
-        """Continue with the keys that a former runner of the same options remembers. Neither thread runs."""
+        """Take over the remembered keys of a former runner with the same options. Neither thread may be running."""
         if former.rates is not None:
             former.rates.back_out()
             self._rule.rates = former.rates
@@ -205,19 +205,19 @@ class Runner(Worker[Never], WorkerEvents):
     def taken(self, consumer: MessageConsumer, messages: int) -> list[Got]:
         """Take messages for a unit of work. Without messages, the mapping is running and idle. Raises MQError."""
         batch = self._config.batch
-        items = consumer.take(messages, batch.size, batch.time, self._wait)
-        if not items and consumer.announce(self.wake):
+        taken = consumer.take(messages, batch.size, batch.time, self._wait)
+        if not taken and consumer.announce(self.wake):
             # A message may have arrived before the call.
-            items = consumer.take(messages, batch.size, batch.time, 0.0)
-            self.idle = not items
-        elif not items:
+            taken = consumer.take(messages, batch.size, batch.time, 0.0)
+            self.idle = not taken
+        elif not taken:
             self._wait = min(2 * self._wait, LONGEST_WAIT)
             self._probed = time.monotonic()  # MQGET is a probe
-        if items:
+        if taken:
             self._wait = WAIT
         else:
             self.status.state = RunnerState.RUNNING
-        return items
+        return taken
 
     def lost(self) -> None:
         self._return_room()
@@ -256,19 +256,19 @@ class Runner(Worker[Never], WorkerEvents):
         return True
 
     def note(
-        self, tally: Tally, item: Got | Received, outcome: Outcome, reason: str | None = None, to: str | None = None
+        self, tally: Tally, incoming: Got | Received, outcome: Outcome, reason: str | None = None, to: str | None = None
     ) -> None:
         """Record the outcome of a message for the archive and traces, effective after the commit."""
-        tally.fates.append((item, outcome, reason, to))
+        tally.fates.append((incoming, outcome, reason, to))
 
     def _return_room(self) -> None:
-        """Give back the room of dead letters whose unit of work ends without a commit."""
+        """Release the space reserved for dead letters of a unit of work that ends without a commit."""
         lengths, self._dead_letter_lengths = self._dead_letter_lengths, []
         for length in lengths:
             self._room.give_back(self._owner, length)
 
-    def tell(self, tally: Tally) -> None:
-        """Report the recorded outcomes to the archive and traces after the commit."""
+    def report_fates(self, tally: Tally) -> None:
+        """Report the noted outcomes to the archive and traces after the commit."""
         self._dead_letter_lengths.clear()
         if self.rates is not None and (forgotten := self.rates.commit()):
             self._environment.on_limit("max_keys", self.mapping, forgotten)
@@ -282,20 +282,20 @@ class Runner(Worker[Never], WorkerEvents):
         if self._traces is not None:
             self._traces.settled(fates, tally.began)
 
-    def traced(self, item: Got | Received, publication: Publication) -> Publication:
+    def traced(self, incoming: Got | Received, publication: Publication) -> Publication:
         """Return a message's publication, with a trace context if it is traced."""
-        return publication if self._traces is None else self._traces.traced(item, publication)
+        return publication if self._traces is None else self._traces.traced(incoming, publication)
 
-    def leave(self, item: Got | Received) -> None:
+    def leave(self, incoming: Got | Received) -> None:
         """Leave the message that was mapped last at the source for later."""
         if self.rates is not None:
             self.rates.undo()
         if self._traces is not None:
-            self._traces.forget_item(item)
+            self._traces.forget_message(incoming)
 
-    def cut(self, item: Got | Received, destination: str, through: str, hops: Sequence[str], tally: Tally) -> None:
+    def cut(self, incoming: Got | Received, destination: str, through: str, hops: Sequence[str], tally: Tally) -> None:
         """Discard a message that has returned in a loop."""
-        self.note(tally, item, Outcome.DISCARDED, CAME_ROUND, destination)
+        self.note(tally, incoming, Outcome.DISCARDED, CAME_ROUND, destination)
         tally.cut += 1
         self._cuts += 1
         if self._cuts == 1 or self._cuts % 1_000 == 0:
@@ -311,7 +311,7 @@ class Runner(Worker[Never], WorkerEvents):
 
     def dead_letter(
         self,
-        item: Got | Received,
+        incoming: Got | Received,
         tally: Tally,
         reason: int,
         why: str,
@@ -322,7 +322,7 @@ class Runner(Worker[Never], WorkerEvents):
 
         Without room for it (`limits.dead_letter_bytes`), discard it, or raise DeadLetterRefused (`dead_letters_full`).
         """
-        message = received_message(item.publication) if isinstance(item, Received) else item
+        message = received_message(incoming.publication) if isinstance(incoming, Received) else incoming
         to = to if destination is None else destination.name
         length = payload_length(message.md.Format, message.md.Encoding, message.data, len(message.data))
         # A message that is set aside leaves the dead-letter queue.
@@ -338,28 +338,28 @@ class Runner(Worker[Never], WorkerEvents):
             name = cmqc.reason_name(reason)
             tally.discarded[name] = tally.discarded.get(name, 0) + 1
             self._discards.note(name, why)
-            self.note(tally, item, Outcome.DISCARDED, NO_DEAD_LETTER_ROOM, to)
+            self.note(tally, incoming, Outcome.DISCARDED, NO_DEAD_LETTER_ROOM, to)
             self.status.wrong(f"discarded a message: {why}")
             return
         if counts:
             self._dead_letter_lengths.append(length)
         self._dead_letters.put(message.md, message.data, reason, why, destination)
         tally.dead_lettered += 1
-        self.note(tally, item, Outcome.DEAD_LETTERED, _in_words(reason), to)
+        self.note(tally, incoming, Outcome.DEAD_LETTERED, _in_words(reason), to)
         self.status.wrong(why)
 
-    def pass_by(self, item: Got | Received, tally: Tally) -> None:
+    def pass_by(self, incoming: Got | Received, tally: Tally) -> None:
         """Skip a message that the mapping does not match. Messages from a queue have no other consumer."""
         if self._only_taker:
-            self.dead_letter(item, tally, cmqc.MQRC_NO_SUBS_MATCHED, NOT_TAKEN)
+            self.dead_letter(incoming, tally, cmqc.MQRC_NO_SUBS_MATCHED, NOT_TAKEN)
         else:
             tally.filtered += 1
-            self.note(tally, item, Outcome.DISCARDED, FILTERED)
+            self.note(tally, incoming, Outcome.DISCARDED, FILTERED)
 
-    def leave_out(self, item: Got | Received, tally: Tally, why: LeftOut) -> None:
-        """Discard a message that the mapping takes, and of which it makes no message."""
+    def leave_out(self, incoming: Got | Received, tally: Tally, why: LeftOut) -> None:
+        """Discard a message that the mapping matches, but maps to no message."""
         tally.left_out[why] = tally.left_out.get(why, 0) + 1
-        self.note(tally, item, Outcome.DISCARDED, why.value)
+        self.note(tally, incoming, Outcome.DISCARDED, why.value)
 
     def pause(self, seconds: float) -> None:
         """Wait for a number of seconds, or until `end_pause` is called or the mapping is stopped."""
@@ -380,7 +380,7 @@ class Runner(Worker[Never], WorkerEvents):
         )
 
 
-class PuttingRunner(Runner, Generic[Item]):
+class PuttingRunner(Runner, Generic[Incoming]):
     """A mapping that puts to MQ. It commits each unit of work before acknowledging anything."""
 
     def __init__(
@@ -391,7 +391,7 @@ class PuttingRunner(Runner, Generic[Item]):
         self._refusals: dict[bytes, int] = {}
         #: message -> the final rejection of a part of it, after other parts had been put
         self._given_up: dict[bytes, MessageRefused] = {}
-        #: number of messages to expect of one that is taken
+        #: maximum number of messages created from one
         self._parts = 1 if config.split is None else config.split.max_parts
         #: while a message is being rejected: number of messages before it
         self._before = 0
@@ -399,11 +399,11 @@ class PuttingRunner(Runner, Generic[Item]):
         self._retry_logged = False
 
     @abstractmethod
-    def key(self, item: Item) -> bytes:
+    def key(self, incoming: Incoming) -> bytes:
         """Return a key that identifies a message when it is taken again."""
 
     @abstractmethod
-    def map(self, item: Item) -> Sequence[MappedMessage] | LeftOut | None:
+    def map(self, incoming: Incoming) -> Sequence[MappedMessage] | LeftOut | None:
         """Return the messages to put, or None if the mapping does not match the message. Raises Unmappable."""
 
     @abstractmethod
@@ -446,32 +446,34 @@ class PuttingRunner(Runner, Generic[Item]):
         super().back_out()
         self._producer.backed_out()
 
-    def move(self, item: Item, tally: Tally) -> None:
+    def move(self, incoming: Incoming, tally: Tally) -> None:
         """Map and put a message within the unit of work. Raises MessageRefused if the message must be retried."""
         # The messages before the rejected one may have the same identifier.
-        if self._given_up and not self._before and (refusal := self._given_up.get(self.key(item))) is not None:
-            self.dead_letter(item, tally, refusal.reason, str(refusal), refusal.destination)
+        if self._given_up and not self._before and (refusal := self._given_up.get(self.key(incoming))) is not None:
+            self.dead_letter(incoming, tally, refusal.reason, str(refusal), refusal.destination)
         else:
-            self.put(item, self.mapped(item, tally), tally)
+            self.put(incoming, self.mapped(incoming, tally), tally)
         tally.taken += 1
 
-    def mapped(self, item: Item, tally: Tally) -> Sequence[MappedMessage]:
+    def mapped(self, incoming: Incoming, tally: Tally) -> Sequence[MappedMessage]:
         """Return the messages to put: none if the message was filtered, cut or dead-lettered within the unit of work."""
         try:
-            messages = self.map(item)
+            messages = self.map(incoming)
         except Unmappable as error:
-            self.dead_letter(item, tally, error.reason, str(error))
+            self.dead_letter(incoming, tally, error.reason, str(error))
             return ()
         if messages is None:
-            self.pass_by(item, tally)
+            self.pass_by(incoming, tally)
             return ()
         if isinstance(messages, LeftOut):
-            self.leave_out(item, tally, messages)
+            self.leave_out(incoming, tally, messages)
             return ()
-        return [mapped for mapped in messages if not self._comes_round(item, mapped, tally)]
+        return [mapped for mapped in messages if not self._comes_round(incoming, mapped, tally)]
 
-    def put(self, item: Item, messages: Sequence[MappedMessage], tally: Tally, refusals: int | None = None) -> None:
-        """Put or dead-letter a message, all parts of it or none, within the unit of work.
+    def put(
+        self, incoming: Incoming, messages: Sequence[MappedMessage], tally: Tally, refusals: int | None = None
+    ) -> None:
+        """Put all parts of a message, or dead-letter the message, within the unit of work.
 
         Raises MessageRefused if the unit of work must be backed out. `refusals` is the number of previous rejections by its
         destination. None uses this object's count.
@@ -483,15 +485,15 @@ class PuttingRunner(Runner, Generic[Item]):
                 if error.reason in LOST or error.reason == cmqc.MQRC_BACKED_OUT:
                     raise
                 why = str(error)
-                key = self.key(item)
+                key = self.key(incoming)
                 if refusals is None:
                     refusals = self._refusals.get(key, 0)
-                # The publisher decides about the authority of the publisher, so it must not delay other publishers.
+                # Missing authority concerns only this publisher, so its messages must not delay those of others.
                 permanent = error.reason in PERMANENT or (mapped.authority and error.reason == cmqc.MQRC_NOT_AUTHORIZED)
                 if error.reason == cmqc.MQRC_Q_FULL and index and self._never_fits(mapped.destination, messages):
                     permanent, why = (
                         True,
-                        f"{why}; the queue has fewer messages (MAXDEPTH) than the message has parts for it",
+                        f"{why}; the message has more parts for the queue than its MAXDEPTH",
                     )
                 if not permanent:
                     # A unit of work with several messages is backed out once before the rejection of a message counts.
@@ -499,11 +501,12 @@ class PuttingRunner(Runner, Generic[Item]):
                         raise MessageRefused(key, tally.taken, error, mapped.destination) from error
                     why = f"{error}, after {self._config.backouts} backouts"
                 if index or mapped.kept is not None:
-                    # Other parts, or the information kept about the request, have been put in this unit of work.
+                    # Other parts of the message, or the stored information about the request, have been put in this unit of
+                    # work.
                     raise MessageRefused(key, tally.taken, error, mapped.destination, why, final=True) from error
                 if self.rates is not None:
                     self.rates.undo()
-                self.dead_letter(item, tally, error.reason, why, mapped.destination)
+                self.dead_letter(incoming, tally, error.reason, why, mapped.destination)
                 return
         if messages:
             tally.moved += 1
@@ -511,12 +514,12 @@ class PuttingRunner(Runner, Generic[Item]):
                 tally.parts += len(messages)
                 tally.most_parts = max(tally.most_parts, len(messages))
             for destination in dict.fromkeys(mapped.destination.name for mapped in messages):
-                self.note(tally, item, Outcome.PUT, None, destination)
+                self.note(tally, incoming, Outcome.PUT, None, destination)
 
     def _never_fits(self, destination: Destination, messages: Sequence[MappedMessage]) -> bool:
-        """Return whether the parts of a message for a queue are more than its MAXDEPTH.
+        """Return whether a message has more parts for a queue than its MAXDEPTH.
 
-        Without the authority to inquire it, they are not.
+        Return False without the authority to inquire MAXDEPTH.
         """
         assert self.connection is not None
         options = cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
@@ -527,7 +530,7 @@ class PuttingRunner(Runner, Generic[Item]):
             return False
         return sum(mapped.destination == destination for mapped in messages) > maximum
 
-    def _comes_round(self, item: Item, mapped: MappedMessage, tally: Tally) -> bool:
+    def _comes_round(self, incoming: Incoming, mapped: MappedMessage, tally: Tally) -> bool:
         destination = mapped.destination
         if destination.queue_manager not in ("", self._environment.queue_manager):
             return False  # a queue of the same name on another queue manager
@@ -535,7 +538,7 @@ class PuttingRunner(Runner, Generic[Item]):
         through = self._environment.guard.closes(mapped.hops, place, destination.name)
         if through is None:
             return False
-        self.cut(item, destination.name, through, mapped.hops, tally)
+        self.cut(incoming, destination.name, through, mapped.hops, tally)
         return True
 
     def settled(self, tally: Tally) -> None:
@@ -551,7 +554,7 @@ class PuttingRunner(Runner, Generic[Item]):
         self._parts = max(tally.most_parts, 1)
         self.status.state = RunnerState.RUNNING
         tally.settle(self.status)
-        self.tell(tally)
+        self.report_fates(tally)
         self._producer.committed()
 
 
@@ -710,31 +713,31 @@ class TransferRunner(PuttingRunner[Got]):
         # MsgTokens and marks belong to the previous handle.
         self._blocked.forget_messages()
 
-    def key(self, item: Got) -> bytes:
-        return item.md.MsgId
+    def key(self, incoming: Got) -> bytes:
+        return incoming.md.MsgId
 
-    def map(self, item: Got) -> Sequence[MappedMessage] | LeftOut | None:
-        message = Message(item.md, item.data)
+    def map(self, incoming: Got) -> Sequence[MappedMessage] | LeftOut | None:
+        message = Message(incoming.md, incoming.data)
         if self._names_publisher:
             message = with_publisher(message)
         rule = self._rule
         if isinstance(rule, ToMqRule):
-            return rule.messages(self.traced(item, publication_of(message)))
-        publications = rule.publications(message, request=self._consumer.request_of(item.md))
+            return rule.messages(self.traced(incoming, publication_of(message)))
+        publications = rule.publications(message, request=self._consumer.request_of(incoming.md))
         if publications is None or isinstance(publications, LeftOut):
             return publications
-        return [rule.message(self.traced(item, publication)) for publication in publications]
+        return [rule.message(self.traced(incoming, publication)) for publication in publications]
 
     def unit(self, connection: Connection, messages: int) -> None:
         if self._blocked:
             self._unit_past_blocked(connection, messages)
             return
-        items = self.taken(self._consumer, messages)
-        if not items:
+        batch = self.taken(self._consumer, messages)
+        if not batch:
             return
         tally = Tally()
-        for item in items:
-            self.move(item, tally)
+        for incoming in batch:
+            self.move(incoming, tally)
         connection.commit()
         self._consumer.ended()
         self.settled(tally)

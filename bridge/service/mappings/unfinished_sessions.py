@@ -1,6 +1,6 @@
 """The former sessions of a bridge's mappings at brokers, for the registry.
 
-The broker client is imported only if there are any.
+The broker client is imported only if there are former sessions.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ AnyMapping = ToMqMapping | ToMqttMapping
 
 
 class UnfinishedSessions:
-    """Sessions that no mapping uses, in which something is unfinished. Its methods block.
+    """Sessions with unfinished exchanges that no mapping uses. The methods block.
 
-    They log failures, except `give_up`.
+    They log failures, except `give_up`, which raises MQError.
     """
 
     def __init__(self, environment: MappingEnvironment) -> None:
         self._environment = environment
-        #: the sessions as of the last look
+        #: the sessions as of the last `settle`
         self.listed: list[UnfinishedSession] = []
 
     def leave(
@@ -65,7 +65,7 @@ class UnfinishedSessions:
         return self._environment.with_connection(left) or False
 
     def leave_others(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> bool:
-        """Leave the sessions that mappings no longer use, and those whose messages are at a source that is left.
+        """Leave the sessions that mappings no longer use, and those of mappings that no longer read a topic.
 
         Return whether that succeeded.
         """
@@ -93,7 +93,7 @@ class UnfinishedSessions:
         others: Mapping[str, AnyMapping],
         stopping: Callable[[], bool],
     ) -> None:
-        """Try to finish and end the former sessions, and list what is left. Without any, there is nothing to do.
+        """Try to finish and end the former sessions, and list the remaining ones.
 
         Skip the sessions in use, by key, and those that mappings of other shards (`others`) may use: two connections with one
         client identifier would end each other. The other shard finishes such a session.

@@ -46,7 +46,7 @@ class EnvelopeHeaders(msgspec.Struct, frozen=True, gc=False):
 
 
 _HEADER_COLUMNS: Final = EnvelopeHeaders.__struct_fields__
-#: The columns that `text` and `text_error` are computed from, and those two.
+#: The columns from which `text` and `text_error` are computed.
 _TEXT_COLUMNS: Final = ("body", "format", "ccsid", "encoding")
 _TEXTS: Final = ("text", "text_error")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -127,7 +127,7 @@ def _without_headers(name: str, mds: Sequence[MQMD]) -> Any:
 # MQCHAR fields -------------------------------------------------------------------------------------------------------
 
 _STANDINS: Final = re.compile("[\uf780-\uf7ff]")
-#: Half of a surrogate pair, as Python's surrogateescape has it for a byte -> the character that stands for the byte; back.
+#: The surrogate to which Python's surrogateescape decodes a byte -> the character that stands for the byte, and the inverse.
 _TO_STANDIN: Final = {0xDC00 + byte: 0xF700 + byte for byte in range(0x80, 0x100)}
 _FROM_STANDIN: Final = {standin: surrogate for surrogate, standin in _TO_STANDIN.items()}
 
@@ -149,7 +149,7 @@ def characters(field: bytes) -> str:
 
 @lru_cache(maxsize=65_536)
 def field_of(text: str) -> bytes:
-    """Return the bytes of a field, of which `characters` made the text; without padding."""
+    """Return the bytes of a field from the text that `characters` returned, without padding."""
     if _STANDINS.search(text) is None:
         return text.encode()
     return text.translate(_FROM_STANDIN).encode(errors="surrogateescape")
@@ -164,25 +164,25 @@ _DESCRIPTION: Final = {
 
 
 def text_arrays(body: Any, format_: Any, ccsid: Any, encoding: Any) -> tuple[Any, Any]:
-    """Return the columns `text` and `text_error` of the columns that describe the text."""
+    """Return the columns `text` and `text_error`, computed from the columns that describe the text."""
     none = pa.nulls(len(body), pa.string())
     if not pc.any(is_text := pc.equal(format_, _TEXT_SCALAR)).as_py():
         return none, none
     if pc.all(pc.or_(pc.invert(is_text), pc.equal(ccsid, _UTF8_SCALAR))).as_py():
         try:
             return pc.if_else(is_text, body, pa.nulls(1, pa.binary())[0]).cast(pa.string()), none
-        except pa.ArrowInvalid:  # some of it is no UTF-8
+        except pa.ArrowInvalid:  # not all bodies are UTF-8
             pass
     columns = (column.to_pylist() for column in (body, format_, ccsid, encoding))
     texts = [
-        _text(data, *how) if format_ == _TEXT else (None, None) for data, format_, *how in zip(*columns, strict=True)
+        _text(body, *how) if format_ == _TEXT else (None, None) for body, format_, *how in zip(*columns, strict=True)
     ]
     return pa.array([text for text, _ in texts], pa.string()), pa.array([error for _, error in texts], pa.string())
 
 
-def _text(data: bytes, ccsid: int, encoding: int) -> tuple[str | None, str | None]:
+def _text(body: bytes, ccsid: int, encoding: int) -> tuple[str | None, str | None]:
     try:
-        return text_of(data, ccsid, encoding), None
+        return text_of(body, ccsid, encoding), None
     except Unmappable as error:
         return None, str(error)
 
@@ -210,7 +210,7 @@ def _field_array(mds: Sequence[MQMD], name: str, type_: Any) -> Any:
 
 
 def _plain(type_: Any) -> Callable[[Any], dict[str, Any]]:
-    """Return a function that makes of a structure what Arrow takes for one of `type_`."""
+    """Return a function that converts a structure to a dict that Arrow accepts for `type_`."""
     texts = {field.name: field.type == pa.string() for field in type_}
 
     def plain(structure: Any) -> dict[str, Any]:
@@ -280,7 +280,7 @@ def _plain_xqh(header: MQXQH) -> dict[str, Any]:
 
 
 def folders_of(headers: Sequence[Header]) -> dict[str, Text | None]:
-    """Return all folders of all MQRFH2 headers, by name; of several of one name the second is `name[2]`, and so on."""
+    """Return all folders of all MQRFH2 headers by name. The second folder of a name is `name[2]`, and so on."""
     folders: dict[str, Text | None] = {}
     for header in headers:
         if isinstance(header, RFH2):
@@ -302,14 +302,14 @@ def _texts(folder: Folder) -> Text | None:
 
 def _flatten(content: dict[str, Value], prefix: str, texts: Text) -> None:
     for name, value in content.items():
-        for index, item in enumerate(value if isinstance(value, list) else (value,), 1):
+        for index, element in enumerate(value if isinstance(value, list) else (value,), 1):
             path = prefix + (f"{name}[{index}]" if index > 1 else name)
-            if isinstance(item, dict):
-                _flatten(item, f"{path}.", texts)
-            elif isinstance(item, str | None):
-                texts[path] = item
-            elif not isinstance(item, list):
-                texts[path] = write_value(item)[0]
+            if isinstance(element, dict):
+                _flatten(element, f"{path}.", texts)
+            elif isinstance(element, str | None):
+                texts[path] = element
+            elif not isinstance(element, list):
+                texts[path] = write_value(element)[0]
 
 
 def _numbered(name: str, columns: dict[str, Any]) -> str:

@@ -51,7 +51,7 @@ QUEUE_MANAGER_OPTIONS: Final = (
 class QueueManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A queue manager: the embedded one by its data directory or its TCP listener, or one of IBM MQ."""
 
-    #: of the embedded one; blank: any
+    #: name of the embedded queue manager; blank: any
     name: str = ""
     data_directory: str = ""
     listener: tuple[str, int] | None = None
@@ -103,7 +103,7 @@ class QueueManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def queue_manager_options_of(options: Options) -> QueueManagerOptions:
-    """Return the queue manager that options specify: by a configuration file, or one by one. Raises OptionError."""
+    """Return the queue manager that options specify, with a configuration file or individually. Raises OptionError."""
     listener = _LISTENER_OPTIONS if "listener" in options else ()
     if "config" in options:
         options.allow(

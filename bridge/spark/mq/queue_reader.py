@@ -1,12 +1,12 @@
 """The reader of a queue: a thread that takes messages off the queue and writes them to a spool, exactly once.
 
 Each unit of work gets messages, and replaces the state message of the spool on SYSTEM.MQTT.MAPPING.STATE by one with the
-number of the segment that has them. The segment is durable before the commit. So after any crash the state message tells
-which segments count: a segment with a higher number is deleted, and its messages are on the queue again.
+number of the segment that contains them. The segment is durable before the commit. So after a crash, the state message
+determines which segments are valid: a segment with a higher number is deleted, and its messages are on the queue again.
 
 The queue is open for exclusive input, so one reader at a time takes its messages. Every unit of work also takes the state
-message and compares it with the one that it put last, so a reader that lost its connection cannot continue next to its
-successor.
+message and compares it with the one that the reader put last. So a reader that lost its connection cannot continue next to
+its successor.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def source_options_of(options: Options, schema: Any = None) -> MqSourceOptions:
 
 
 def managed_queue(connection: Connection, subscription: str, topic: str | None) -> str:
-    """Return the queue of a durable subscription. With a topic string, a new one is made if necessary. Raises MQError."""
+    """Return the queue of a durable subscription. With a topic string, create it if necessary. Raises MQError."""
     options = cmqc.MQSO_RESUME | cmqc.MQSO_DURABLE | cmqc.MQSO_MANAGED | cmqc.MQSO_FAIL_IF_QUIESCING
     sd = MQSD(Options=options | (cmqc.MQSO_CREATE if topic else 0), SubName=subscription, ObjectString=topic or "")
     handle, destination = connection.subscribe(sd)
@@ -169,11 +169,11 @@ class QueueReader(SpoolFiller):
         self._unit_bytes = min(options.max_bytes, UNIT_BYTES)
         now = datetime.now(UTC).isoformat(" ", "seconds")
         self._owner = f"process {os.getpid()} on {socket.gethostname()}, since {now}"
-        #: makes record batches of messages
+        #: converts messages to record batches
         self._converter = ThreadPoolExecutor(1)
         self._connected = threading.Event()
         self._until_empty = False
-        #: messages left to take of those that were on the queue when a run until it is empty began
+        #: remaining number of messages to take, after `finish`
         self._left: int | None = None
         self._finished = False
         self._inquired = 0.0
@@ -184,19 +184,19 @@ class QueueReader(SpoolFiller):
         self._runs: list[tuple[int, str]] = []
 
     def start(self) -> None:
-        """Start to take messages. Raises the error of the first connection: MQError, SpoolDamaged, OSError."""
+        """Start taking messages. Raises the error of the first connection: MQError, SpoolDamaged, OSError."""
         self._thread.start()
         self._connected.wait()
         if self._error is not None:
             raise self._error
 
     def finish(self) -> None:
-        """Stop to take messages when the queue is empty, or after as many as are on the queue now."""
+        """Stop taking messages when the queue is empty, or after as many as are on the queue now."""
         self._until_empty = True
 
     @property
     def finished(self) -> bool:
-        """Whether a run that `finish` asked for has ended."""
+        """Whether the run that `finish` limited has ended."""
         return self._finished
 
     # The thread ------------------------------------------------------------------------------------------------------
@@ -230,8 +230,8 @@ class QueueReader(SpoolFiller):
     def _begin(self, connection: Connection) -> int:
         """Open the queue, and recover the spool by its state message. Return the handle of the queue."""
         self._state = StateQueue(connection, MAPPING_STATE_QUEUE)
-        handle = patiently(partial(self._opened, connection, self._state))
-        state = patiently(partial(self._found_state, self._state))
+        handle = with_retries(partial(self._opened, connection, self._state))
+        state = with_retries(partial(self._found_state, self._state))
         connection.commit()
         spool = self.spool
         if self._last_state is None:
@@ -273,7 +273,7 @@ class QueueReader(SpoolFiller):
             raise _InUse(error.reason, why) from error
 
     def _found_state(self, states: StateQueue) -> SpoolState:
-        """Return the state of the spool; put the first one for a new spool. Raises _NoState if a reader has it."""
+        """Return the state of the spool. Put the first one for a new spool. Raises _NoState if a reader has it."""
         mark = state_mark(self.spool.id)
         message = next(states.browse(mark), None)
         if message is not None:
@@ -309,7 +309,7 @@ class QueueReader(SpoolFiller):
             self._pending = None
             self._unit_rows = max(segment.rows // 2, 1)
             return
-        # If the connection is lost here, `_begin` finds out by the state message what became of the unit of work.
+        # If the connection is lost here, `_begin` determines from the state message whether the unit of work was committed.
         connection.commit()
         self._publish(segment, state)
 
@@ -336,7 +336,7 @@ class QueueReader(SpoolFiller):
                 since = put_time(batch[0].md.PutDate, batch[0].md.PutTime)
                 milliseconds = int(time.time() * 1000) if since is None else since // 1000
             messages = [(message.md, message.data) for message in batch]
-            # The queue manager works on the next request meanwhile.
+            # Meanwhile, the queue manager processes the next request.
             batches.append(self._converter.submit(record_batch, self._queue, messages, self._schema))
             rows += len(batch)
             size += sum(len(message.data) for message in batch)
@@ -377,8 +377,8 @@ def _no_state(spool: Spool) -> _NoState:
     )
 
 
-def patiently(attempt: Callable[[], Result]) -> Result:
-    """Return the result of an attempt that may fail for TAKEOVER_WAIT seconds, while a lost connection has not ended."""
+def with_retries(attempt: Callable[[], Result]) -> Result:
+    """Repeat an attempt for up to TAKEOVER_WAIT seconds, until the queue manager has noticed the end of a lost connection."""
     before = time.monotonic() + TAKEOVER_WAIT
     while True:
         try:
@@ -442,6 +442,6 @@ def recover(spool: Spool, states: StateQueue) -> SpoolState | None:
             raise _no_state(spool)
         return None
 
-    if (state := patiently(found)) is not None:
+    if (state := with_retries(found)) is not None:
         spool.recover(state.last, state.runs)
     return state

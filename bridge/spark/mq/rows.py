@@ -1,7 +1,7 @@
-"""Rows to MQ messages: the columns that the writer takes, their types, and what each makes of a message.
+"""Conversion of rows to MQ messages: the columns that the writer accepts, their types, and their effect on the message.
 
 If `headers` is not null, headers and body are the message data byte for byte, and `md` describes the first header, as in
-a row that was read. Otherwise the message has an MQRFH2 with the folders in `rfh2`, or no header if there are none.
+a row that was read. Otherwise the message has an MQRFH2 with the folders in `rfh2`, or no header without folders.
 `format`, `ccsid` and `encoding` (by default those of `md`) describe the body. A string body is encoded in that CCSID.
 
 Mappings add columns (`bridge.spark.mapping.messages`): `queue_manager`, `properties`, `retain`, `clear`, `kept_request`,
@@ -59,7 +59,7 @@ MAPPED_COLUMNS: Final = frozenset(("properties", "clear", "kept_request", "refus
 _NUMBERS: Final = frozenset(("mqtt.qos", "mqtt.msgid"))
 #: Columns of a read that a write does not need, because other columns contain the same information.
 _IGNORED: Final = frozenset(MQ_SCHEMA.names) - _COLUMNS.keys()
-#: What a header begins with -> the Format that announces it.
+#: The first bytes of a header -> the Format that announces it.
 _FORMAT_OF: Final = {
     cmqc.MQRFH_STRUC_ID: cmqc.MQFMT_RF_HEADER_2,
     cmqc.MQXQH_STRUC_ID: cmqc.MQFMT_XMIT_Q_HEADER,
@@ -124,7 +124,7 @@ class PutRow(msgspec.Struct, frozen=True, gc=False):
     kept: KeptRequest | None = None
     #: the row must not be put
     refusal: RowRefusal | None = None
-    #: why its text cannot be encoded in its CCSID. The message has the text in UTF-8
+    #: why its text cannot be encoded in its CCSID. The message contains the text in UTF-8
     unencodable: Unmappable | None = None
 
 
@@ -148,7 +148,7 @@ def rows_of(batch: Any, persistence: int = cmqc.MQPER_PERSISTENCE_AS_Q_DEF) -> I
             try:
                 body = _encoded(body, ccsid or outer.get("CodedCharSetId"), encoding or outer.get("Encoding"))
             except Unmappable as error:
-                # The message of a dead letter has the whole text.
+                # A dead letter contains the whole text.
                 body, ccsid = body.encode(), CCSID_UTF8
                 unencodable = error
         data = body or b""
@@ -214,16 +214,16 @@ def _kept_request(request: dict[str, Any]) -> KeptRequest:
 
 
 def _exact(md: dict[str, Any], headers: bytes, body: bytes, described: dict[str, Any]) -> Message:
-    """Make a message of headers and body as they are.
+    """Return a message with unchanged headers and body.
 
-    What `md` leaves out of their description is found in them or the body's.
+    Missing fields of `md` are derived from the headers or, without headers, from the description of the body.
     """
     outer = {"Format": _FORMAT_OF.get(headers[:4], cmqc.MQFMT_NONE)} if headers else described
     return Message(_md(outer | md), headers + body if headers else body)
 
 
 def _built(md: dict[str, Any], rfh2: Any, body: bytes, described: dict[str, Any]) -> Message:
-    """Make a message whose data has an MQRFH2 of the folders given."""
+    """Return a message with an MQRFH2 that contains the given folders."""
     inner = {name: md[name] for name in ("Format", "CodedCharSetId", "Encoding") if name in md} | described
     if inner.get("Format") in HEADER_FORMATS and "Format" not in described:
         del inner["Format"]  # it announced a header that the row does not have
@@ -248,7 +248,7 @@ def _built(md: dict[str, Any], rfh2: Any, body: bytes, described: dict[str, Any]
 
 @lru_cache(maxsize=4096)
 def _folder(name: str, content: tuple[tuple[str, str | None], ...] | None) -> Folder:
-    """Make a folder of texts; `group.element` is an element in a group, `name[2]` the second of that name."""
+    """Return a folder of texts. `group.element` is an element in a group, `name[2]` the second of that name."""
     if content is None:
         raise ValueError(
             f"rfh2.{name} is null because the folder could not be parsed; hint: remove it, or also put the column headers"
@@ -297,15 +297,15 @@ def _descriptors(column: Any, count: int) -> list[dict[str, Any]]:
 @lru_cache(maxsize=65_536)
 def _chars(name: str, text: str) -> bytes:
     """Return the bytes of an MQCHAR field."""
-    value = field_of(text)
+    encoded = field_of(text)
     width = int(_CODES[name][:-1])
-    if len(value) > width:
-        raise ValueError(f"md.{name}: expected at most {width} bytes, found {len(value)} in {text!r}")
-    return value
+    if len(encoded) > width:
+        raise ValueError(f"md.{name}: expected at most {width} bytes, found {len(encoded)} in {text!r}")
+    return encoded
 
 
 def _bytes(name: str, value: bytes) -> bytes:
-    """Return the bytes of an MQBYTE field; a shorter value is filled up with zeros, as MQ does."""
+    """Return the bytes of an MQBYTE field. A shorter value is padded with zeros, as MQ does."""
     width = int(_CODES[name][:-1])
     if len(value) > width:
         raise ValueError(f"md.{name}: expected at most {width} bytes, found {len(value)} in {value.hex()}")

@@ -55,16 +55,20 @@ class MqDataSource(MessageSource):
                                              `cipherSpec`, `certificateLabel`, `peerName`, `applicationName`
     ======================================== ==========================================================================
 
-    Reads: `queue` (one, or several with commas), or `subscription` (a durable one; it is created if it does not exist and
-    `topic` is given); `selector` (SQL92, as for MQOPEN: message properties by their names, `site = 'north' AND temp > 20`,
-    and fields, `Root.MQMD.CorrelId = "0x…"`); `columns` (`put_time,text,md.MsgId`: only these columns are computed; default:
-    all). The column `rfh2` has message properties by folder: `rfh2.usr.site`.
+    Reads have these options:
+
+    - `queue`: one queue, or several with commas.
+    - `subscription`, instead of `queue`: a durable subscription. It is created if it does not exist and `topic` is given.
+    - `selector`: SQL92, as for MQOPEN. It compares message properties by their names (`site = 'north' AND temp > 20`) and
+      fields of the MQMD (`Root.MQMD.CorrelId = "0x…"`).
+    - `columns`: the columns to compute, such as `put_time,text,md.MsgId` (default: all). The column `rfh2` contains message
+      properties by folder: `rfh2.usr.site`.
 
     A batch read browses the messages and does not remove them. Each queue is one partition.
 
     A streaming read moves messages from the queue to the directory (or URL) `spool`. Protect it like the checkpoint. All
     workers must reach it, unless `embed` is true. Messages are deleted from the spool after their batch is committed.
-    `spoolLimit` (1 GiB): if the spool has more, messages wait on the queue. `maxMessagesPerTrigger`, `maxBytesPerTrigger`
+    `spoolLimit` (1 GiB): if the spool is larger, messages wait on the queue. `maxMessagesPerTrigger`, `maxBytesPerTrigger`
     (sizes such as `64m` or `64 MiB`). `partitions`: the number of parts, with an equal number of rows, of each batch
     (default: one for each queue). With the trigger `availableNow` the query ends when the queue is empty.
 
@@ -85,7 +89,7 @@ class MqDataSource(MessageSource):
 
     The driver puts the rows of a batch after all tasks have succeeded. Until then, more than 1 MiB of rows of a task is in
     the directory (or URL) `stage`, which all workers must reach. A batch of more than 5,000 rows or 64 MiB stays there until
-    all of it is put. Default: `stage` in the checkpoint; a temporary directory for a batch write without `writeId`.
+    all of it is put. Default: `stage` in the checkpoint, or a temporary directory for a batch write without `writeId`.
 
     Two small messages for each streaming query stay on SYSTEM.MQTT.MAPPING.STATE, so that a repeated batch is recognized.
     Those of a batch write with a `writeId` expire after 30 days. After you delete a checkpoint, you can remove the messages
@@ -107,7 +111,7 @@ class MqDataSource(MessageSource):
         return stream_reader(self.read_options(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of a batch write: messages are added, whatever the mode. Raises OptionError."""
+        """Return the writer of a batch write, which adds messages whatever the mode. Raises OptionError."""
         # Imported here, because a streaming read starts a process that does not need it.
         from bridge.spark.mq.writer import WRITE_OPTIONS, MqWriter, sink_options_of
         from bridge.spark.staging import make_stage, temporary_stage
@@ -177,7 +181,7 @@ class MqReader(DataSourceReader):
 
 
 def open_for_browse(connection: Connection, queue: str, selector: str = "") -> int:
-    """Return a handle to browse and inquire a queue; with a selector, those of its messages that it selects."""
+    """Return a handle to inquire a queue and browse its messages, or those that match a selector."""
     return connection.open(MQOD(ObjectName=queue, SelectionString=selector), _BROWSE)
 
 

@@ -51,16 +51,16 @@ from bridge.spark.task import BatchIdentity
 from bridge.telemetry.message import Destination, MappedMessage, Message, Unmappable
 from bridge.wire import cmqc
 
-#: Bytes of message data of one unit of work at most.
+#: Maximum number of bytes of message data in one unit of work.
 UNIT_BYTES: Final = 64 * 1024 * 1024
-#: Rows of a larger batch that are converted once, and held in memory until they are put.
+#: Maximum number of rows of a larger batch that are converted only once, and stay in memory until they are put.
 _HELD_ROWS: Final = 100_000
-#: Messages, and bytes of their data, of one request to an embedded queue manager, which works on one for 20 ms at most.
+#: Messages, and bytes of their data, in one request to an embedded queue manager, which processes it within 20 ms.
 _REQUEST_ROWS: Final = 1_000
 _REQUEST_BYTES: Final = 1024 * 1024
-#: Destinations that are kept open, of messages alone and of those with more than that.
+#: Maximum number of open destinations: of simple messages, and of all others.
 _HANDLES: Final = 100
-#: The beginning of the names of batch writes in their state.
+#: Prefix of the names of batch writes in their state.
 _WRITE: Final = "write "
 
 
@@ -118,15 +118,15 @@ class MqSinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     retain: bool = False
     #: MQMD.Persistence of rows without one
     persistence: int = cmqc.MQPER_PERSISTENT
-    #: queue for the rows that a mapping has refused; None: they end the write
+    #: queue for the rows that a mapping rejected. None: such a row ends the write
     refused: str | None = None
     #: PutApplName in the MQDLH of these rows
     refused_by: str = APPLICATION_NAME
     #: a key of _CONTEXTS
     context: str = "default"
-    #: directory or URL for rows of a batch until they are put; "": none
+    #: directory or URL for rows of a batch until they are put. "": none
     stage: str = ""
-    #: a mapping made the rows: set the identity context of rows with a UserIdentifier
+    #: the rows come from a mapping: set the identity context of rows with a UserIdentifier
     mapped: bool = False
     #: limits of the queues and topics that rows of a pipeline choose
     chosen: ChosenNames | None = None
@@ -145,7 +145,7 @@ class MqSinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sink_options_of(options: Options, schema: StructType) -> MqSinkOptions:
-    """Return the options of a write, checked, also against the columns of its rows. Raises OptionError."""
+    """Return the options of a write, checked against the columns of its rows. Raises OptionError."""
     check_columns(options.source, schema)
     queue, topic = options.text("queue"), options.text("topic")
     if queue:
@@ -200,7 +200,7 @@ class MqWriter(StagedWriter):
     """Puts the rows of a batch write."""
 
     def __init__(self, options: MqSinkOptions, write_id: str | None, epoch: int | None = None) -> None:
-        """Make a writer. `epoch` is the number of the batch of a query that writes in foreachBatch."""
+        """Create a writer. `epoch` is the number of the batch of a query that writes in foreachBatch."""
         super().__init__(options.stage, None if write_id is None else f"{_WRITE}{write_id}", epoch or 0)
         self._options = options
         #: a write without a name cannot be repeated
@@ -216,7 +216,7 @@ class MqWriter(StagedWriter):
 
 
 def has_begun(options: Options, write_id: str, epoch: int) -> bool:
-    """Return whether a batch write with a `writeId` was put, or begun. Repeated, it is then finished as it began.
+    """Return whether a batch write with a `writeId` was put or begun. If so, a repetition finishes it as it began.
 
     Raises MQError, OSError, OptionError.
     """
@@ -241,28 +241,28 @@ def put_once(options: MqSinkOptions, batch: StagedBatch) -> None:
 
 
 def put_batch(options: MqSinkOptions, batch: StagedBatch, *, expires: bool = False) -> None:
-    """Put those rows of a batch that were not put yet.
+    """Put the rows of a batch that have not been put yet.
 
-    Raises MQError, ValueError, RowRefused, Superseded, BatchUnfinished, StageMissing, StageDamaged, OSError.
+    Raises MQError, ValueError, RowRefused, AttemptSuperseded, BatchUnfinished, StageMissing, StageDamaged, OSError.
     """
     with options.queue_manager.connected() as connection, WriterUnit(connection, options) as unit:
         batch_put = _BatchPut(options, batch, unit, WriterState(connection, batch.identity.query, expires=expires))
         batch_put.run()
-        connection.backout()  # the state goes back if the batch was complete
+        connection.backout()  # restores the state if the batch was complete
     for manifest in batch_put.manifests:
         SpoolPlace(manifest.place).delete_all()
     batch.delete()
 
 
 class _BatchPut:
-    """Puts a batch, and before it the rest of a batch that is recorded in a manifest."""
+    """Puts a batch, after the rest of a batch that is recorded in a manifest."""
 
     def __init__(self, options: MqSinkOptions, batch: StagedBatch, unit: WriterUnit, state: WriterState) -> None:
         self._options = options
         self._batch = batch
         self._unit = unit
         self._state = state
-        #: those that were put to their end
+        #: the manifests of which all rows were put
         self.manifests: list[Manifest] = []
 
     def run(self) -> None:
@@ -293,11 +293,11 @@ class _BatchPut:
         return batch.rows <= (UNIT_ROWS // 2 if self._options.mapped else UNIT_ROWS) and batch.size <= UNIT_BYTES
 
     def _put_recorded(self, manifest: Manifest | None) -> None:
-        """Record a manifest, or (`manifest`) one whose attempt ended before the queue manager had it, and put its rows."""
+        """Record a manifest and put its rows. `manifest`: the one of an attempt that ended before recording it."""
         batch = self._batch
         rows: Iterable[Row] | None = None
         if manifest is None:
-            # Once the manifest is recorded, the batch cannot change. So a row that cannot be put must be found before.
+            # Once the manifest is recorded, the batch cannot change. So find rows that cannot be put before that.
             if batch.rows <= _HELD_ROWS and batch.size <= UNIT_BYTES:
                 rows = list(_messages(self._options, batch.batches()))
             else:
@@ -388,9 +388,9 @@ def _rejected_name(chosen: ChosenNames, destination: Destination) -> RowRefusal 
 
 
 class WriterUnit:
-    """Units of work, one after the other: what was put since the last commit.
+    """The current unit of work: the puts since the last commit.
 
-    Rows go to the queue manager in requests of many. An embedded one works on a request while this thread makes the next.
+    Rows are sent in large requests. An embedded queue manager processes a request while this thread creates the next one.
     """
 
     def __init__(self, connection: Connection, options: MqSinkOptions) -> None:
@@ -401,17 +401,17 @@ class WriterUnit:
             self._put_flags |= cmqc.MQPMO_ASYNC_RESPONSE
         #: by destination and context
         self._handles: dict[tuple[Destination, str], int] = {}
-        #: for what is more than a message
+        #: for rows that need more than a simple put
         self._producer = MessageProducer(connection, handles=_HANDLES)
         self._dead_letters = DeadLetters(connection, options.refused or "", options.refused_by)
         #: messages, and bytes of their data, since the last commit
         self._messages = self._size = 0
-        #: rows that are in no request yet
+        #: rows that have not been sent
         self._waiting: list[tuple[Row, Put]] = []
         self._waiting_size = 0
         # A connection to IBM MQ belongs to one thread.
         self._sender = ThreadPoolExecutor(1) if isinstance(connection, RemoteConnection) else None
-        #: the request under way
+        #: the request in progress
         self._request: Future[None] | None = None
 
     def __enter__(self) -> Self:
@@ -427,7 +427,7 @@ class WriterUnit:
         return self._messages >= UNIT_ROWS or self._size >= UNIT_BYTES
 
     def put(self, row: Row) -> None:
-        """Put a row by MQPUT under syncpoint, now or with others. Raises MQError, also of an earlier row."""
+        """Put a row with MQPUT under syncpoint, now or together with later rows. Raises MQError, also for an earlier row."""
         message, destination, retain, more = row
         self._messages += 2 if isinstance(more, MappedMessage) and more.kept is not None else 1
         self._size += message.length
@@ -450,14 +450,14 @@ class WriterUnit:
                 self._send()
 
     def settle(self) -> None:
-        """Wait until the queue manager has all rows. Raises MQError."""
+        """Wait until the queue manager has received all rows. Raises MQError."""
         self._send()
         request, self._request = self._request, None
         if request is not None:
             request.result()
 
     def commit(self) -> None:
-        """Commit by MQCMIT, if the queue manager took all puts. Then clear retained publications. Raises MQError."""
+        """Commit with MQCMIT if all puts succeeded. Then clear retained publications. Raises MQError."""
         self.settle()
         if self._options.queue_manager.asynchronous_puts:
             status = put_statistics(self._connection)
@@ -468,7 +468,7 @@ class WriterUnit:
         self._messages = self._size = 0
 
     def _send(self) -> None:
-        """Begin the next request, after the end of the one under way."""
+        """Begin the next request after the end of the current one."""
         request, self._request = self._request, None
         if request is not None:
             request.result()

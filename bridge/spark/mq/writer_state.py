@@ -1,13 +1,13 @@
-"""The writer state: what a query has put, in the same units of work, so that a repeated batch puts no row twice.
+"""The writer state: the rows that a query has put, recorded in the same units of work, so that no row is put twice.
 
 SYSTEM.MQTT.MAPPING.STATE has two messages for each query, the last two states. Each unit of work gets the older one and puts
-the next state. So only one process at a time can put for a query, and the others see from the newer one that it exists. A
-second attempt waits until the unit of work of the first one has ended.
+the next state. So only one process at a time can put for a query, and others learn from the newer one that the state exists.
+A second attempt waits until the unit of work of the first one has ended.
 
-A batch of several units of work has a third message meanwhile: its manifest (`bridge.spark.staging`).
+Until it is complete, a batch of several units of work has a third message: its manifest (`bridge.spark.staging`).
 
 The state of a streaming query is permanent, because its checkpoint may be used again. The state of a batch write with a
-`writeId` expires (EXPIRY). Any other batch write needs none, because it cannot be repeated.
+`writeId` expires (EXPIRY). Any other batch write needs no state, because it cannot be repeated.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from bridge.spark.staging import Manifest
 from bridge.spark.task import BatchIdentity
 from bridge.wire import cmqc
 
-#: Seconds to wait for the end of another attempt's unit of work, and between two looks.
+#: Seconds to wait for the end of another attempt's unit of work, and between checks.
 STATE_TIMEOUT: Final = 60.0
 _PAUSE: Final = 0.05
 #: Expiry of the state of a batch write in tenths of a second: 30 days.
 EXPIRY: Final = 30 * 24 * 3600 * 10
-#: The beginnings of the CorrelIds of a state and a manifest; what follows is the same in both.
+#: Prefixes of the CorrelIds of a state and a manifest. The rest is the same in both.
 _STATE, _MANIFEST = b"SPKB", b"SPKM"
-#: The same for what 0.2.0 had for each partition: a state and a tally (CorrelIds), and an anchor (MsgId).
+#: Prefixes in 0.2.0, for each partition: a state and a tally (CorrelIds), and an anchor (MsgId).
 _FORMER_STATE, _FORMER_TALLY, _FORMER_ANCHOR = b"SPKS", b"SPKT", b"SPKA"
 
 
 class QueryState(msgspec.Struct, array_like=True, frozen=True):
-    """What a query has put: all batches before `batch`, and of that one `rows` rows, or (`complete`) all of it."""
+    """The progress of a query: all batches before `batch` are put, and `rows` rows (if `complete`, all rows) of `batch`."""
 
     query: str
     batch: int
@@ -75,8 +75,8 @@ class WriterState:
     def take(self, identity: BatchIdentity, partitions: set[int]) -> QueryState:
         """Take the state in a new unit of work, which no other attempt can do until it ends.
 
-        `partitions` of the batch have rows. Raises Superseded if another attempt has put something since the last call, and
-        BatchUnfinished.
+        `partitions` of the batch have rows. Raises BatchUnfinished, and AttemptSuperseded if another attempt has put
+        something since the last call.
         """
         before = time.monotonic() + STATE_TIMEOUT
         founder = ""
@@ -97,7 +97,7 @@ class WriterState:
                 self._state = state
                 return state
             if len(founders) > 1 and founder in founders:
-                # Two attempts have begun at the same time. Each withdraws its states, and begins again after a while.
+                # Two attempts have begun at the same time. Each removes its states, and begins again after a while.
                 for state, msg_id in states:
                     if state.founder == founder:
                         self._queue.remove(self._mark, msg_id=msg_id)
@@ -146,7 +146,7 @@ class WriterState:
         self._state = state
 
     def _founded(self, identity: BatchIdentity, partitions: set[int]) -> str:
-        """Put the first two states, in a unit of work of their own. Return the founder."""
+        """Put the first two states, in a separate unit of work. Return the founder."""
         batch = self._take_former(identity, partitions)
         founder = uuid.uuid4().hex
         for number in range(2):
@@ -165,7 +165,7 @@ class WriterState:
             if message.md.CorrelId[:4] == _FORMER_STATE:
                 with contextlib.suppress(
                     msgspec.DecodeError, UnicodeDecodeError
-                ):  # applications may put anything there
+                ):  # applications may put anything to this queue
                     state = msgspec.msgpack.decode(message.data, type=_PartitionState)
                     if state.query == self._query:
                         former.append(state)
@@ -173,7 +173,7 @@ class WriterState:
         if not former:
             return -1
         begun = [state for state in former if state.batch >= identity.batch]
-        # Before the first batch there was no state, so a partition without one may have had rows.
+        # Before the first batch there was no state, so a partition without a state may have had rows.
         finished = all(state.complete for state in begun) and len(begun) == len(former) and identity.batch > 0
         if begun and not (finished and partitions <= {state.partition for state in begun}):
             parts = ", ".join(
@@ -200,7 +200,7 @@ class WriterState:
 
 
 class _PartitionState(msgspec.Struct, array_like=True, frozen=True):
-    """What a partition had put in 0.2.0: all batches before `batch`, and of that one `parts` units of work, or all of it."""
+    """The progress of a partition in 0.2.0: all batches before `batch`, and `parts` units of work (or all) of `batch`."""
 
     batch: int
     complete: bool

@@ -47,7 +47,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Host and port, for people."""
+        """Host and port, for display."""
         return f"{self.link.host}:{self.link.broker_port}"
 
     @property

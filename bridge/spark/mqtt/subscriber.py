@@ -43,18 +43,18 @@ from bridge.telemetry.message import Publication, Received
 
 log = logging.getLogger(__name__)
 
-#: Publications and bytes of payload that are taken, and brought to disk, at once.
+#: Publications, and bytes of payload, that are taken and written to disk together.
 TAKE_ROWS: Final = 8_000
 TAKE_BYTES: Final = 8 * 1024 * 1024
-#: Publications that the broker may send ahead of acknowledgements, unless the link limits them. No segment has more.
+#: Publications that the broker may send ahead of acknowledgements, unless the link limits them. No segment contains more.
 IN_FLIGHT: Final = 20_000
-#: Seconds that a round waits for a publication, or for the spool to get smaller.
+#: Seconds that a round waits for a publication, or until the spool is smaller.
 WAIT: Final = 0.5
 #: Seconds that the first connection may take.
 CONNECT_WAIT: Final = 20.0
 #: Maximum time to disconnect a link, in seconds.
 STOP_TIMEOUT: Final = 5.0
-#: Seconds after which a run with what is available ends, although publications still come.
+#: Seconds after which an availableNow run ends, even if publications still arrive.
 MAX_RUN: Final = 60.0
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="sorted")
@@ -71,7 +71,7 @@ class MqttSourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options, checked."""
 
     broker: Broker
-    #: each with a session of its own
+    #: each has its own session
     topic_filters: tuple[str, ...]
     qos: int = 2
     #: seconds
@@ -97,7 +97,7 @@ def source_options_of(options: Options, schema: Any = None) -> MqttSourceOptions
         raise options.wrong(
             "clientId", "a client identifier with {mapping} in it, because each topic filter has a session of its own"
         )
-    # The lock of a directory is what keeps two processes from one session.
+    # The lock of a directory prevents two processes from using the same session.
     options.path("spool")
     stream = stream_options_of(options)
     require_spool(options.source, stream)
@@ -112,7 +112,7 @@ def source_options_of(options: Options, schema: Any = None) -> MqttSourceOptions
 
 
 def _own_filter(options: Options, topic_filter: str) -> str:
-    """Return a topic filter without what a broker shares it by, checked. Raises OptionError."""
+    """Return a topic filter without its share prefix, checked. Raises OptionError."""
     try:
         own = topic_filter.removeprefix(shared_prefix(topic_filter))
     except PatternError as wrong:
@@ -135,7 +135,7 @@ class SpoolSubscriber(SpoolFiller):
     """Fills a spool from a topic filter. The broker does not report how many publications wait."""
 
     def __init__(self, options: MqttSourceOptions, topic_filter: str) -> None:
-        """Make a session for a topic filter, not yet connected.
+        """Create a session for a topic filter, not yet connected.
 
         Raises OptionError without a password, SpoolBusy, SpoolDamaged, OSError.
         """
@@ -150,29 +150,29 @@ class SpoolSubscriber(SpoolFiller):
         self._schema = options.schema
         self._quiet_period = options.quiet_period
         self._client_id = broker.client_id(session)
-        #: the broker may have the session from before the spool
+        #: the broker may still have a session that is older than the spool
         self._fresh = spool.new
         state = spool.state()
-        #: packet identifiers of QoS 2 that are in the spool and not released
+        #: packet identifiers of QoS 2 publications that are in the spool and not released
         self._received: frozenset[int] = frozenset(msgspec.msgpack.decode(state, type=list[int]) if state else ())
-        #: number of the connection since which the broker has had the session; and as the spool knows it
+        #: number of the connection on which the broker began the session, now and as recorded in the spool
         self._session = self._recorded_session = 0
-        #: what the spool knew of the session before that
+        #: the unreleased packet identifiers of the session before that
         self._earlier: frozenset[int] = frozenset()
         if "in_flight" not in broker.link.model_fields_set:
             broker = msgspec.structs.replace(broker, link=broker.link.model_copy(update={"in_flight": IN_FLIGHT}))
         self._link = broker.connection(
             session, topic_filter=topic_filter, qos=options.qos, on_session=self._note_session
         )
-        #: publications are on their way to the spool
+        #: publications are being written to the spool
         self._busy = False
-        #: when a run with what is available ends at the latest
+        #: the latest end of an availableNow run
         self._deadline = math.inf
         self._quiet_at = 0.0
         self._seen = -1
 
     def start(self) -> None:
-        """Connect, and start to take. Raises NotConnected."""
+        """Connect, and start to receive publications. Raises NotConnected."""
         self._link.start()
         self._thread.start()
         if not self._link.wait_connected(CONNECT_WAIT):
@@ -188,12 +188,12 @@ class SpoolSubscriber(SpoolFiller):
         self._link.stop(STOP_TIMEOUT)
 
     def finish(self) -> None:
-        """End with what comes until nothing came for the quiet period."""
+        """End when no publication has arrived for the quiet period, or after MAX_RUN."""
         self._deadline = time.monotonic() + MAX_RUN
 
     @property
     def finished(self) -> bool:
-        """Whether nothing came for the quiet period, or the longest run is over."""
+        """Whether no publication has arrived for the quiet period, or MAX_RUN has passed."""
         now = time.monotonic()
         received = self._link.counters.received
         if received != self._seen or self._busy:
@@ -224,8 +224,8 @@ class SpoolSubscriber(SpoolFiller):
 
     def _round(self) -> None:
         link = self._link
-        items = link.take(self._rows, self._bytes, WAIT)
-        self._busy = bool(items)
+        taken = link.take(self._rows, self._bytes, WAIT)
+        self._busy = bool(taken)
         released = link.released()
         if link.state.phase is LinkPhase.STOPPED and not self._stopping:
             raise RuntimeError(f"the connection to {link.name} has ended: {link.state.error}")
@@ -240,35 +240,35 @@ class SpoolSubscriber(SpoolFiller):
                     self._broker.place,
                     self._client_id,
                 )
-        new = self._new(items, received)
-        received |= {item.packet_id for item in items if item.qos == 2 and item.generation >= session}
+        new = self._new(taken, received)
+        received |= {arrival.packet_id for arrival in taken if arrival.qos == 2 and arrival.generation >= session}
         received = received.difference(released)
         if new or received != before:
             self._append(new, received)
             self._received = received
-        link.acknowledge(items)
+        link.acknowledge(taken)
         link.complete(released)
         self._busy = False
 
-    def _new(self, items: Sequence[Received], received: frozenset[int]) -> list[Received]:
+    def _new(self, taken: Sequence[Received], received: frozenset[int]) -> list[Received]:
         """Return the publications that become rows."""
         session, packet_ids, new = self._recorded_session, set(received), []
-        for item in items:
-            publication = item.publication
+        for arrival in taken:
+            publication = arrival.publication
             if publication.qos == 2:
-                # A publication of a session that was lost may still wait here to be taken.
-                current = item.generation >= session
+                # A publication of a lost session may still wait to be taken.
+                current = arrival.generation >= session
                 if publication.packet_id in (packet_ids if current else self._earlier):
                     continue
                 if current:
                     packet_ids.add(publication.packet_id)
-            new.append(item)
+            new.append(arrival)
         return new
 
-    def _append(self, items: Sequence[Received], received: frozenset[int]) -> None:
+    def _append(self, taken: Sequence[Received], received: frozenset[int]) -> None:
         now = time.time_ns() // 1000
-        rows = record_batch(items, self._client_id, self._link.name, now, self._schema)
-        size = sum(len(item.publication.payload) for item in items)
+        rows = record_batch(taken, self._client_id, self._link.name, now, self._schema)
+        size = sum(len(arrival.publication.payload) for arrival in taken)
         self.spool.publish(self.spool.append([rows], size, now // 1000, _ENCODER.encode(sorted(received))))
 
 
@@ -290,11 +290,11 @@ def record_batch(
 ) -> Any:
     """Return the envelopes of publications, in their order, as a record batch.
 
-    `client_id` is that of the session that received them, `link` the name of its connection, which is the publisher of those
-    that do not name one. `now` is in microseconds since the epoch. `schema` is MQTT_ARROW_SCHEMA or a subset of it. Only its
-    columns are computed.
+    `client_id` is that of the session that received them. `link` is the name of its connection, which counts as the publisher
+    of publications that do not name one. `now` is in microseconds since the epoch. `schema` is MQTT_ARROW_SCHEMA or a subset
+    of it. Only its columns are computed.
     """
-    publications = [item.publication for item in received]
+    publications = [arrival.publication for arrival in received]
     count = len(publications)
     arrays = []
     for field in schema:
@@ -327,7 +327,7 @@ def record_batch(
 
 
 def _properties(publication: Publication, link: str) -> list[tuple[str, str]]:
-    """Return all user properties, those that another bridge has written of itself too."""
+    """Return all user properties, including those that another bridge has added."""
     properties = list(publication.user_properties.items())
     if publication.client_id != link:
         properties.append((CLIENT_ID, publication.client_id))

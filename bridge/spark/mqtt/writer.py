@@ -35,13 +35,13 @@ from bridge.spark.schema import MQTT_SCHEMA, REFUSAL_NAME, SPARK_OPTIONS, RowRef
 from bridge.spark.staging import StagedBatch, StagedStreamWriter, StagedWriter, stage_of
 from bridge.telemetry.message import Publication, Unmappable
 
-#: Rows that are published, and answered, before the next ones are.
+#: Number of rows that are published together. The next rows wait for the answers.
 CHUNK_ROWS: Final = 2_000
 #: Seconds for which a task retries while the broker is unreachable.
 BROKER_TIMEOUT: Final = 60.0
 #: Maximum time to disconnect a link, in seconds.
 STOP_TIMEOUT: Final = 5.0
-#: User property (MQTT 5): MQMD.MsgId of the message that a row came from, in hexadecimal.
+#: User property (MQTT 5): MQMD.MsgId of the message from which a row was made, in hexadecimal.
 MSG_ID_PROPERTY: Final = "mqbridge-msgid"
 #: User property (MQTT 5): `query/batch/partition/row`, the same when a batch is published again.
 ROW_PROPERTY: Final = "mqbridge-row"
@@ -73,7 +73,7 @@ _COLUMNS: Final[Mapping[str, str]] = {
     "md": "struct",
     "refusal": REFUSAL_NAME,
 }
-#: Columns of a read that a write does not need: they belong to that one delivery.
+#: Columns of a read that a write does not need, because they describe the delivery.
 _IGNORED: Final = frozenset(MQTT_SCHEMA.names) - _COLUMNS.keys()
 
 
@@ -88,12 +88,12 @@ class MqttSinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     identity: bool = True
     #: directory of Parquet files for rejected rows. None: a rejected row ends the query
     dead_letter: str | None = None
-    #: directory or URL for rows of a batch until they are published; "": none
+    #: directory or URL for rows of a batch until they are published. "": none
     stage: str = ""
 
 
 def sink_options_of(options: Options, schema: StructType) -> MqttSinkOptions:
-    """Return the options of a write, checked, also against the columns of its rows. Raises OptionError."""
+    """Return the options of a write, checked against the columns of its rows. Raises OptionError."""
     broker = broker_of(options)
     if not broker.has_own_identifiers:
         raise options.wrong(
@@ -204,7 +204,7 @@ def _publish(options: MqttSinkOptions, identity: str, link: LinkConnection, chun
     publications, errors = _publications(chunk, options, identity, first)
     good = [index for index in range(len(publications)) if index not in errors]
     for position, answer in _answers(link, [publications[index] for index in good]).items():
-        reason = f"the broker {options.broker.place} refuses it: {answer.text} (reason code 0x{answer.reason:02x})"
+        reason = f"the broker {options.broker.place} rejects it: {answer.text} (reason code 0x{answer.reason:02x})"
         errors[good[position]] = reason
     if not errors:
         return None
@@ -221,7 +221,7 @@ def _publish(options: MqttSinkOptions, identity: str, link: LinkConnection, chun
 
 
 def _answers(link: LinkConnection, publications: list[Publication]) -> dict[int, Any]:
-    """Publish, again if the connection is lost, until the broker has answered for all. Return the rejections."""
+    """Publish until the broker has answered all publications, again if the connection is lost. Return the rejections."""
     before = time.monotonic() + BROKER_TIMEOUT
     while True:
         if not link.wait_connected(max(before - time.monotonic(), 0)):
@@ -313,7 +313,7 @@ class _Scope:
         names = () if template is None else {name.partition(".")[0] for name in template.names}
         self._columns = {name: column_values(batch, name) for name in names}
         self.index = 0
-        #: templates of columns use no fields of a payload, or of a part of it, and no tables
+        #: templates of columns do not refer to fields of a payload or of a part of it, or to tables
         self.document = self.part = None
         self.tables, self.steps = NO_TABLES, None
 

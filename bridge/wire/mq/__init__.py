@@ -1,6 +1,6 @@
 """Codecs of the structures before an IBM MQ message. They convert between bytes and frozen objects.
 
-Encoding a decoded structure gives the same bytes. Invalid bytes or values raise :class:`MalformedHeader`.
+Encoding a decoded structure returns the same bytes. Invalid bytes or values raise :class:`MalformedHeader`.
 """
 
 from bridge.wire.mq.folder import Folder, Scalar, Typed, Value, Writable

@@ -16,7 +16,7 @@ import msgspec
 
 from bridge.wire import cmqc
 
-#: CCSIDs whose codec has another name in Python than `cp` and the number.
+#: CCSIDs whose codec in Python does not have the name `cp` and the number.
 _NAMES: Final = {
     367: "ascii",
     813: "iso8859-7",
@@ -44,10 +44,10 @@ _NAMES: Final = {
     5350: "cp1254",
     5488: "gb18030",
 }
-#: UTF-16 in the byte order of the Encoding, and in one order whatever the Encoding says.
+#: UTF-16 in the byte order of the Encoding, and in a fixed byte order.
 _UTF_16: Final = frozenset({1200, 13488, 17584})
 _UTF_16_ORDERED: Final = {1201: "utf-16-be", 1202: "utf-16-le", 1203: "utf-16-le"}
-#: CCSID -> bytes that have another character than in CCSID 37, and those characters.
+#: CCSID -> bytes whose character differs from CCSID 37, and these characters.
 _UNLIKE_37: Final = {
     273: ("434a4f595a5f636a7ca1b0b5babbbcc0ccd0dce0ecfc", "{Ä!~Ü^[ö§ß¢@¬|¯ä¦ü}Ö\\]"),
     277: ("474a4f5a5b5f676a707b7c809c9e9fa1b0babbc0d0dc", "}#!¤Å^$ø¦ÆØ@{[]ü¢¬|æå~"),
@@ -72,7 +72,7 @@ _EURO_OF: Final = {
     1148: 500,
     1149: 871,
 }
-#: EBCDIC pages for which Python has a codec of its own, and more characters than Latin 1's.
+#: EBCDIC pages with a codec in Python, and with characters beyond Latin 1.
 _EBCDIC_OF_PYTHON: Final = frozenset({424, 875, 1026})
 
 Errors = Literal["strict", "replace"]
@@ -83,7 +83,7 @@ class CharacterSet(msgspec.Struct, frozen=True, gc=False):
 
     codec: str
     is_ebcdic: bool = False
-    #: of pages that Python lacks: byte -> character
+    #: byte -> character, for pages that Python lacks
     characters: str = ""
 
     def decode(self, data: bytes, *, nl_to_lf: bool = True) -> str:

@@ -1,19 +1,19 @@
 """One folder of an MQRFH2: its bytes, and their content.
 
-A folder's NameValueData is a small XML-like text: one element named like the folder, in it elements with values or with
-further elements, at the end blanks up to a multiple of four bytes. It is *not* parsed as XML at large: there are no
-declarations, comments or entities beyond the five predefined ones and character references, so nothing expands.
+A folder's NameValueData is a small XML-like text: one element with the name of the folder, which contains elements with
+values or further elements, then blanks up to a multiple of four bytes. It is *not* parsed as general XML. Declarations,
+comments, and entities other than the five predefined ones and character references are not supported, so nothing expands.
 
-The ``dt`` attribute of an element names the type of its value:
+The ``dt`` attribute of an element is the type of its value:
 
 =================== ============ ==================================================
 dt                  Python       text
 =================== ============ ==================================================
-none, ``string``    ``str``      as it is
+none, ``string``    ``str``      unchanged
 ``boolean``         ``bool``     ``0`` or ``1`` (``true`` and ``false`` are read too)
-``bin.hex``         ``bytes``    two hexadecimal digits a byte
-``i1 i2 i4 i8 int`` ``int``      decimal; 8, 16, 32, 64 and 64 bits, signed
-``r4 r8``           ``float``    decimal with exponent; ``INF``, ``-INF``, ``NaN``
+``bin.hex``         ``bytes``    two hexadecimal digits per byte
+``i1 i2 i4 i8 int`` ``int``      decimal: 8, 16, 32, 64 and 64 bits, signed
+``r4 r8``           ``float``    decimal with exponent, ``INF``, ``-INF``, ``NaN``
 =================== ============ ==================================================
 
 An element with ``xsi:nil='true'`` is None. A dt that is not in the table is read as text.
@@ -41,7 +41,7 @@ INTEGER_BITS: Final[Mapping[str, int]] = {"i1": 8, "i2": 16, "i4": 32, "i8": 64,
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,25}", re.ASCII)
 _FLOAT: Final = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?", re.ASCII)
 _HEX: Final = re.compile(r"(?:[0-9A-Fa-f]{2})*+", re.ASCII)
-# XML Schema's words first, then those that Java's Double.toString writes (JMS providers copy it unchanged).
+# XML Schema's words first, then the words of Java's Double.toString, which JMS providers copy unchanged.
 _NOT_FINITE: Final = {"INF": math.inf, "-INF": -math.inf, "NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _BOOLEAN: Final = {"0": False, "1": True, "false": False, "true": True}
 
@@ -93,8 +93,8 @@ def read_value(text: str, dt: str | None) -> Scalar:
 def write_value(value: str | bool | int | float | bytes | Typed) -> tuple[str, str | None]:
     """Return text and dt of a value. An int is an `i4` if it fits, otherwise an `i8`.
 
-    Raises ValueError if a number does not fit or a `Typed` value does not match its dt, and TypeError if there is no dt for
-    the Python type.
+    Raises ValueError if a number does not fit or a `Typed` value does not match its dt, and TypeError if the Python type has
+    no dt.
     """
     if isinstance(value, Typed):
         text, _ = write_value(value.value) if not _is_integer(value.value) else (str(value.value), None)
@@ -130,14 +130,14 @@ def _float_text(value: float) -> str:
 
 UTF_8: Final = 1208
 UTF_16: Final = frozenset({1200, 13488, 17584})
-"""The other CCSIDs that a NameValueCCSID may have; UTF-16 (once UCS-2) in the byte order of the header."""
+"""The other CCSIDs of a NameValueCCSID: UTF-16 (formerly UCS-2) in the byte order of the header."""
 
 MAX_DEPTH: Final = 100
 """The maximum nesting of elements, because users of the content are recursive."""
 
 _CACHED_LENGTH: Final = 512  # longer folders (large usr data) rarely repeat, and would make the cache's size unbounded
 
-# Possessive quantifiers throughout: hostile text must cost no more than its length.
+# Use only possessive quantifiers, so that the time for hostile text is linear in its length.
 _S: Final = r"[ \t\r\n]"
 _NAME: Final = r"[^ \t\r\n<>/='\"&!?\x00]++"
 _ATTRIBUTE: Final = rf"{_S}++{_NAME}{_S}*+={_S}*+(?:\"[^\"<]*+\"|'[^'<]*+')"
@@ -151,8 +151,8 @@ _WRITTEN_NAME: Final = re.compile(r"[^\W\d][\w.$:-]*")
 _ENTITIES: Final = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 _ESCAPES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"})
 _SPACE: Final = " \t\r\n"
-_LEADING: Final = _SPACE + "\ufeff"  # a byte order mark is no text
-_PADDING: Final = _SPACE + "\0"  # blanks by the book; NULs by programs that fill a C buffer
+_LEADING: Final = _SPACE + "\ufeff"  # a byte order mark is not text
+_PADDING: Final = _SPACE + "\0"  # blanks according to IBM's documentation, and NULs from programs that fill a C buffer
 
 
 class Leaf(NamedTuple):
@@ -165,7 +165,7 @@ class Leaf(NamedTuple):
 class Folder(msgspec.Struct, frozen=True, gc=False):
     """A folder. `NameValueData` is the complete folder with its padding. Folders are equal if their bytes are.
 
-    `byte_order` is that of the header. It matters only for UTF-16, and is "little" for everything else.
+    `byte_order` is the header's byte order. It matters only for UTF-16, and is "little" for all other CCSIDs.
     """
 
     NameValueData: bytes
@@ -205,7 +205,7 @@ class Folder(msgspec.Struct, frozen=True, gc=False):
     def name(self) -> str:
         """The name of the folder element, such as "mqps", or "" if the bytes do not begin with an element.
 
-        A folder that cannot be parsed has a name, too.
+        A folder that cannot be parsed also has a name.
         """
         if self.NameValueCCSID == UTF_8:
             match = _START_UTF_8.match(self.NameValueData)
@@ -286,7 +286,7 @@ def _scan(text: str, leaf: Callable[[str, dict[str, str], int], Any]) -> tuple[d
     """Return attributes and content of the only element in `text`.
 
     `leaf` converts the value of an element without child elements. Each iteration reads the text up to a "<" and the tag
-    that begins there. `path` contains the open elements: name, attributes and the children found so far.
+    that begins there. `path` contains the open elements: name, attributes and the children so far.
     """
     position = len(text) - len(text.lstrip(_LEADING))
     opening = _OPENING.match(text, position)
@@ -343,7 +343,7 @@ def _add(children: dict[str, Value], name: str, value: Value) -> None:
         children[name] = value
         return
     there = children[name]
-    if isinstance(there, list):  # only a repetition makes a list: no element's value is one
+    if isinstance(there, list):  # only a repetition creates a list, because the value of an element is never a list
         there.append(value)
     else:
         children[name] = [there, value]
@@ -369,11 +369,11 @@ def _attributed(text: str, attributes: dict[str, str], position: int) -> Leaf:
 
 def _walk(children: Mapping[str, Any], prefix: str, leaves: list[tuple[str, Leaf]]) -> None:
     for name, value in children.items():
-        for item in value if isinstance(value, list) else (value,):
-            if isinstance(item, Leaf):
-                leaves.append((prefix + name, item))
+        for child in value if isinstance(value, list) else (value,):
+            if isinstance(child, Leaf):
+                leaves.append((prefix + name, child))
             else:
-                _walk(item, f"{prefix}{name}.", leaves)
+                _walk(child, f"{prefix}{name}.", leaves)
 
 
 def _is_nil(attributes: dict[str, str]) -> bool:
@@ -413,7 +413,7 @@ def _copy_value(value: Any) -> Any:
     if isinstance(value, dict):
         return _copy(value)
     if isinstance(value, list):
-        return [_copy_value(item) for item in value]
+        return [_copy_value(child) for child in value]
     return value
 
 
@@ -422,8 +422,8 @@ def _write_elements(parts: list[str], content: Mapping[str, Writable], depth: in
         _fail(0, f"more than {MAX_DEPTH} elements within each other")
     for name, value in content.items():
         _check_name(name)
-        for item in value if isinstance(value, (list, tuple)) else (value,):
-            _write_element(parts, name, item, depth)
+        for child in value if isinstance(value, (list, tuple)) else (value,):
+            _write_element(parts, name, child, depth)
 
 
 def _write_element(parts: list[str], name: str, value: Writable, depth: int) -> None:
@@ -435,7 +435,7 @@ def _write_element(parts: list[str], name: str, value: Writable, depth: int) -> 
         parts.append(f"</{name}>")
     else:
         try:
-            text, dt = write_value(value)  # type: ignore[arg-type]  # refuses what is left of Sequence by TypeError
+            text, dt = write_value(value)  # type: ignore[arg-type]  # raises TypeError for other Sequences
         except ValueError as error:
             raise MalformedHeader("MQRFH2", 0, f"element {name}: {error}") from error
         parts.append(f"<{name}>" if dt is None else f"<{name} dt='{dt.translate(_ESCAPES)}'>")

@@ -1,9 +1,10 @@
 """The chain of headers before the body of a message: MQRFH2, MQXQH, MQDLH, MQMDE and others.
 
-The Format, Encoding and CodedCharSetId of each structure describe the next one, and those of the MQMD the first one. An MQXQH
-uses its embedded MQMD for that. Headers may be in any order: a dead-lettered transmission queue message consists of MQDLH,
-MQXQH, MQRFH2 and data. Of other headers, the bridge only needs the length, to discard them for MQTT clients. Source: IBM MQ
-documentation, "MQ headers", the topic of each header, and the field topics Format, Encoding and CodedCharSetId of MQMD.
+The Format, Encoding and CodedCharSetId of each structure describe the next structure. Those of the MQMD describe the first
+header, and those of an MQXQH are in its embedded MQMD. Headers may be in any order. For example, a dead-lettered transmission
+queue message consists of MQDLH, MQXQH, MQRFH2 and data. Of other headers, the bridge only needs the length, to discard them
+for MQTT clients. Source: IBM MQ documentation, "MQ headers", the topic of each header, and the field topics Format, Encoding
+and CodedCharSetId of MQMD.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ _RFH2_ROW: Final = attrgetter(*RFH2_LAYOUT.fields[2:])
 def encode_rfh2(header: RFH2, *, byte_order: ByteOrder = "little") -> bytes:
     """Encode a header of `RFH2.StrucLength` bytes.
 
-    `byte_order` is that of the header, from the Encoding of the structure before it. Raises MalformedHeader if a value does
-    not fit its field, or if a folder has a CCSID other than NameValueCCSID or, in UTF-16, another byte order.
+    `byte_order` is the header's byte order, from the Encoding of the structure before it. Raises MalformedHeader if a value
+    does not fit its field, or if a folder has a CCSID other than NameValueCCSID or, in UTF-16, another byte order.
     """
     offset = RFH2_FIXED_LENGTH
     parts = [b""]
@@ -74,9 +75,9 @@ def encode_rfh2(header: RFH2, *, byte_order: ByteOrder = "little") -> bytes:
             raise MalformedHeader("MQRFH2", offset, rule)
         if folder.NameValueCCSID in UTF_16 and folder.byte_order != byte_order:
             raise MalformedHeader("MQRFH2", offset, f"folder {folder.name} is not in {byte_order}-endian UTF-16")
-        data = folder.NameValueData
-        parts += (len(data).to_bytes(4, byte_order), data)
-        offset += 4 + len(data)
+        name_value_data = folder.NameValueData
+        parts += (len(name_value_data).to_bytes(4, byte_order), name_value_data)
+        offset += 4 + len(name_value_data)
     parts[0] = RFH2_LAYOUT.pack((cmqc.MQRFH_VERSION_2, offset, *_RFH2_ROW(header)), byte_order)
     return b"".join(parts)
 
@@ -84,15 +85,15 @@ def encode_rfh2(header: RFH2, *, byte_order: ByteOrder = "little") -> bytes:
 def decode_rfh2(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None = None) -> RFH2:
     """Decode the header at `offset`. Its folders are extracted, but not parsed.
 
-    The data after the header begins at `offset` + StrucLength. A NameValueLength that is not a multiple of four is accepted:
-    IBM requires the multiple only of writers, to keep later data conversion aligned. Without `byte_order`, the one in which
-    Version is 2 is used. Raises MalformedHeader if there is no valid MQRFH2 of version 2.
+    The data after the header begins at `offset` + StrucLength. A NameValueLength that is not a multiple of four is accepted,
+    because IBM requires the multiple only of writers, to keep later data conversion aligned. Without `byte_order`, the byte
+    order in which Version is 2 is used. Raises MalformedHeader without a valid MQRFH2 of version 2.
     """
     order, fields = RFH2_LAYOUT.decode(buffer, offset, byte_order, cmqc.MQRFH_VERSION_2)
     length = fields.pop("StrucLength")
     if not RFH2_FIXED_LENGTH <= length <= len(buffer) - offset:
         rule = (
-            f"StrucLength is {length}; the fixed part has {RFH2_FIXED_LENGTH} bytes, the buffer {len(buffer) - offset}"
+            f"StrucLength is {length}, the fixed part has {RFH2_FIXED_LENGTH} bytes, the buffer {len(buffer) - offset}"
         )
         raise MalformedHeader("MQRFH2", offset + 8, rule)
     ccsid = fields["NameValueCCSID"]
@@ -111,7 +112,7 @@ def decode_rfh2(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None
     return RFH2(folders=tuple(folders), **fields)
 
 
-# MQXQH: where a message on a transmission queue is to go, and its own MQMD --------------------------------------------
+# MQXQH: the destination and the MQMD of a message on a transmission queue ----------------------------------------------
 
 
 class MQXQH(msgspec.Struct, frozen=True, gc=False):
@@ -143,9 +144,9 @@ def encode_mqxqh(header: MQXQH, *, byte_order: ByteOrder = "little") -> bytes:
 
 
 def decode_mqxqh(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None = None) -> MQXQH:
-    """Decode the header at `offset`. Without `byte_order`, the one in which Version is 1 is used.
+    """Decode the header at `offset`. Without `byte_order`, use the byte order in which Version is 1.
 
-    Raises MalformedHeader if there is no MQXQH of version 1 with an MQMD of version 1.
+    Raises MalformedHeader without an MQXQH of version 1 that contains an MQMD of version 1.
     """
     order, (queue, manager) = MQXQH_LAYOUT.decode_values(buffer, offset, byte_order, cmqc.MQXQH_VERSION_1)
     descriptor = decode_mqmd(buffer, offset + MQXQH_LAYOUT.length, byte_order=order)
@@ -155,11 +156,11 @@ def decode_mqxqh(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | Non
 
 def _check_version_1(descriptor: MQMD, offset: int) -> None:
     if descriptor.Version != cmqc.MQMD_VERSION_1:
-        rule = f"the embedded MQMD has version {descriptor.Version}; only version 1 fits"
+        rule = f"the embedded MQMD has version {descriptor.Version}, expected version 1"
         raise MalformedHeader("MQXQH", offset + MQXQH_LAYOUT.length + 4, rule)
 
 
-# MQDLH: why a message is on the dead-letter queue, and where it was to go ---------------------------------------------
+# MQDLH: the reason and the original destination of a dead-lettered message ---------------------------------------------
 
 
 class MQDLH(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -191,9 +192,9 @@ def encode_mqdlh(header: MQDLH, *, byte_order: ByteOrder = "little") -> bytes:
 
 
 def decode_mqdlh(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None = None) -> MQDLH:
-    """Decode the header at `offset`. Without `byte_order`, the one in which Version is 1 is used.
+    """Decode the header at `offset`. Without `byte_order`, use the byte order in which Version is 1.
 
-    Raises MalformedHeader if there is no MQDLH of version 1.
+    Raises MalformedHeader without an MQDLH of version 1.
     """
     _, fields = MQDLH_LAYOUT.decode(buffer, offset, byte_order, cmqc.MQDLH_VERSION_1)
     return MQDLH(**fields)
@@ -209,7 +210,7 @@ class OtherKind(NamedTuple):
     start: Layout
     #: bytes of its shortest version
     min_length: int
-    #: Encoding and CodedCharSetId are reserved: what follows has those of the header itself
+    #: Encoding and CodedCharSetId are reserved. The data after the header has the header's own values
     inherits: bool = False
 
 
@@ -236,7 +237,7 @@ OTHER_KINDS: Final = {
     cmqc.MQFMT_REF_MSG_HEADER: OtherKind(_start("MQRMH", b"RMH "), 108),
     cmqc.MQFMT_WORK_INFO_HEADER: OtherKind(_start("MQWIH", b"WIH "), 120),
 }
-"""Format -> the kind of header that it names."""
+"""Format -> the kind of header."""
 
 
 def decode_other_header(
@@ -244,13 +245,13 @@ def decode_other_header(
 ) -> OtherHeader:
     """Decode the header at `offset`, which is in the given Encoding.
 
-    Raises MalformedHeader if there is no such header, or if its StrucLength is too short or exceeds the buffer.
+    Raises MalformedHeader if the header is missing, or if its StrucLength is too short or exceeds the buffer.
     """
     fields = kind.start.unpack(buffer, offset, byte_order)
     length = fields["StrucLength"]
     if not kind.min_length <= length <= len(buffer) - offset:
         rule = (
-            f"StrucLength is {length}; the header has {kind.min_length} bytes at least, {len(buffer) - offset} are left"
+            f"StrucLength is {length}, the header has at least {kind.min_length} bytes, {len(buffer) - offset} are left"
         )
         raise MalformedHeader(kind.start.name, offset + kind.start.offsets["StrucLength"], rule)
     if kind.inherits:
@@ -270,7 +271,7 @@ class HeaderKind(NamedTuple):
     format: bytes
     decode: Callable[..., Any]
     encode: Callable[..., bytes]
-    length: int | None  # None: the header says
+    length: int | None  # None if the header contains its length
     #: layouts of its fixed part, with their offsets
     layouts: tuple[tuple[Layout, int], ...]
 
@@ -320,10 +321,10 @@ def decode_chain(
 ) -> Chain:
     """Decode the headers at the start of `data`, which Format, Encoding and CodedCharSetId of the MQMD describe.
 
-    The first Format other than MQHRF2, MQXMIT, MQDEAD and MQHMDE is that of the body. If not `strict`, a header that cannot
-    be decoded, and everything after it, is the body. With `discard_others`, headers of `OTHER_KINDS` are skipped. They are
-    not in the result, so it cannot be encoded to the same data. Raises MalformedHeader if a header does not match the
-    Format before it. Offsets count from the start of `data`.
+    The first Format other than MQHRF2, MQXMIT, MQDEAD and MQHMDE is the body's. If not `strict`, a header that cannot be
+    decoded, and everything after it, is the body. With `discard_others`, headers of `OTHER_KINDS` are skipped. They are not
+    in the result, so it cannot be encoded to the same data. Raises MalformedHeader if a header does not match the Format
+    before it. Offsets count from the start of `data`.
     """
     headers: list[Header] = []
     outer_encoding, outer_ccsid = encoding, ccsid

@@ -77,7 +77,7 @@ class MQMDE(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     OriginalLength: MQLONG = cmqc.MQOL_UNDEFINED
 
 
-#: Fields of version 1 after StrucId, and those that version 2 and the MQMDE add.
+#: Fields of version 1 after StrucId, and the fields that version 2 and the MQMDE add.
 MQMD_FIELDS: Final = fields_of(MQMD)[:-5]
 GROUP_FIELDS: Final = fields_of(MQMD)[-5:]
 MQMD_LAYOUTS: Final = {
@@ -109,7 +109,7 @@ def check_mqmd(md: MQMD) -> None:
 
 
 def fitted_mqmd(md: MQMD) -> MQMD:
-    """Return a descriptor with character and byte fields truncated or padded to their lengths; itself if all fit."""
+    """Return a descriptor with character and byte fields truncated or padded to their lengths. Return `md` if all fit."""
     changes = MQMD_LAYOUTS[cmqc.MQMD_VERSION_2].fitted(_MQMD_ROWS[cmqc.MQMD_VERSION_2](md))
     return msgspec.structs.replace(md, **changes) if changes else md
 
@@ -117,8 +117,8 @@ def fitted_mqmd(md: MQMD) -> MQMD:
 def decode_mqmd(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None = None) -> MQMD:
     """Decode the descriptor at `offset`. Its Version determines the length (see `MQMD_LAYOUTS`).
 
-    Without `byte_order`, the one in which Version is valid is used. Raises MalformedHeader if there is no MQMD of version 1
-    or 2.
+    Without `byte_order`, use the byte order in which Version is valid. Raises MalformedHeader without an MQMD of version 1 or
+    2.
     """
     order = byte_order or detect_byte_order("MQMD", buffer, offset, (cmqc.MQMD_VERSION_1, cmqc.MQMD_VERSION_2))
     version = int.from_bytes(buffer[offset + 4 : offset + 8], order)
@@ -138,9 +138,9 @@ def encode_mqmde(mde: MQMDE, *, byte_order: ByteOrder = "little") -> bytes:
 
 
 def decode_mqmde(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None = None) -> MQMDE:
-    """Decode the extension at `offset`. Without `byte_order`, the one in which Version is valid is used.
+    """Decode the extension at `offset`. Without `byte_order`, use the byte order in which Version is valid.
 
-    Raises MalformedHeader if there is no MQMDE of version 2.
+    Raises MalformedHeader without an MQMDE of version 2.
     """
     order = byte_order or detect_byte_order("MQMDE", buffer, offset, (cmqc.MQMDE_VERSION_2,))
     mde = MQMDE(**MQMDE_LAYOUT.unpack(buffer, offset, order))

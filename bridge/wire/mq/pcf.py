@@ -78,7 +78,7 @@ class MQCFSL(msgspec.Struct, frozen=True, gc=False):
     Parameter: int
     Strings: tuple[bytes, ...]
     CodedCharSetId: int = cmqc.MQCCSI_DEFAULT
-    #: of each string; of an empty list it means nothing
+    #: length of each string, without meaning for an empty list
     StringLength: int = 0
 
 
@@ -142,7 +142,7 @@ class _Kind(NamedTuple):
     format: str
     #: the other numbers, in order
     fields: tuple[str, ...]
-    #: field with the value of variable length; the last number of the fixed part is its length or count
+    #: field with the value of variable length. The last number of the fixed part is its length or count
     tail: str = ""
     #: "s" for a string, "i" or "q" for integers, "S" for strings of equal length, "" for parameters
     code: str = ""
@@ -195,11 +195,11 @@ def _pack(structure: str, sign: str, code: str, *numbers: int) -> bytes:
 
 def _encode(parameters: Iterable[PCFParameter], sign: str, parts: list[bytes], depth: int) -> None:
     if depth > MAX_DEPTH:
-        raise MalformedHeader("MQCFGR", 0, f"groups lie more than {MAX_DEPTH} deep in each other")
+        raise MalformedHeader("MQCFGR", 0, f"groups are nested more than {MAX_DEPTH} deep")
     for parameter in parameters:
         kind = _KINDS[_TYPES[type(parameter)]]
         numbers = [getattr(parameter, field) for field in kind.fields]
-        data = b""
+        tail = b""
         if kind.tail:
             value = getattr(parameter, kind.tail)
             numbers.append(len(value))
@@ -208,14 +208,14 @@ def _encode(parameters: Iterable[PCFParameter], sign: str, parts: list[bytes], d
                 if any(len(text) != parameter.StringLength or not text for text in parameter.Strings):
                     rule = f"each string has StringLength, {parameter.StringLength}, bytes, and at least 1"
                     raise MalformedHeader(kind.name, 0, rule)
-                data = b"".join(parameter.Strings)
+                tail = b"".join(parameter.Strings)
             elif kind.code == "s":
-                data = value
+                tail = value
             elif kind.code:
-                data = _pack(kind.name, sign, f"{len(value)}{kind.code}", *value)
-        data += bytes(-len(data) % 4)
-        fixed = (_TYPES[type(parameter)], kind.size + len(data), parameter.Parameter, *numbers)
-        parts += (_pack(kind.name, sign, kind.format, *fixed), data)
+                tail = _pack(kind.name, sign, f"{len(value)}{kind.code}", *value)
+        tail += bytes(-len(tail) % 4)
+        fixed = (_TYPES[type(parameter)], kind.size + len(tail), parameter.Parameter, *numbers)
+        parts += (_pack(kind.name, sign, kind.format, *fixed), tail)
         if isinstance(parameter, MQCFGR):
             _encode(parameter.Parameters, sign, parts, depth + 1)
 
@@ -254,7 +254,7 @@ class _Reader:
 
     def parameters(self, count: int, depth: int) -> tuple[PCFParameter, ...]:
         if depth > MAX_DEPTH:
-            raise MalformedHeader("MQCFGR", self.offset, f"groups lie more than {MAX_DEPTH} deep in each other")
+            raise MalformedHeader("MQCFGR", self.offset, f"groups are nested more than {MAX_DEPTH} deep")
         # A structure has at least sixteen bytes. Reject an impossible count before allocating anything for it.
         if not 0 <= count <= (len(self._buffer) - self.offset) // 16:
             raise MalformedHeader("MQCFH", self.offset, f"ParameterCount is {count}, the parameters end before that")

@@ -22,7 +22,7 @@ LONG: Final = "i"
 
 
 class MalformedHeader(ValueError):
-    """Bytes that are not a valid structure, or values that do not fit into one.
+    """Bytes are not a valid structure, or values do not fit into a structure.
 
     :ivar structure: IBM's name of the structure, such as `"MQRFH2"`.
     :ivar offset: position of the error in bytes, from the start of the buffer passed to the decoder (not of the structure).
@@ -43,8 +43,8 @@ class MalformedHeader(ValueError):
 def fields_of(structure: type) -> tuple[tuple[str, str], ...]:
     """Return the names and formats of the fields of a class, without those that are neither numbers nor bytes.
 
-    The annotation of an MQCHARn field is `Annotated[bytes, "ns"]`: its value has no trailing blanks. That of an MQBYTEn field
-    is `Annotated[bytes, "nb"]`: its value has exactly n bytes.
+    The annotation `Annotated[bytes, "ns"]` is an MQCHARn field, whose value has no trailing blanks. `Annotated[bytes, "nb"]`
+    is an MQBYTEn field, whose value has exactly n bytes.
     """
     fields: list[tuple[str, str]] = []
     for name, hint in get_type_hints(structure, include_extras=True).items():
@@ -90,7 +90,7 @@ class Layout:
         # At least two indexes, so that it returns a tuple.
         self._char_values = itemgetter(*self._char_indexes, *self._char_indexes[:1]) if chars else _none
         self._longs = tuple(index for index, (_, code) in enumerate(fields) if code == LONG)
-        #: (offset, width) of the fields of characters, StrucId among them
+        #: (offset, width) of the character fields, including StrucId
         self.characters = ((0, 4), *((self.offsets[self.fields[index]], width) for index, width in chars))
         self._bytes = tuple(bytes_)
         self._structs = {"little": struct.Struct("<" + format_), "big": struct.Struct(">" + format_)}
@@ -103,7 +103,7 @@ class Layout:
     def values(self, buffer: Buffer, offset: int, byte_order: ByteOrder) -> list[Any]:
         """Return the values of the structure at `offset`, in the order of `fields`.
 
-        Raises MalformedHeader if the buffer is too short, or if there is another StrucId.
+        Raises MalformedHeader if the buffer is too short, or if StrucId differs.
         """
         if len(buffer) - offset < self.length:
             length_left = max(len(buffer) - offset, 0)
@@ -113,7 +113,7 @@ class Layout:
         struc_id, *values = self._structs[byte_order].unpack_from(buffer, offset)
         if struc_id != self.struc_id:
             raise MalformedHeader(self.name, offset, f"StrucId is {struc_id!r}, not {self.struc_id!r}")
-        # Only blanks: IBM lets a NUL end a name, and what follows it must still come out again as it went in.
+        # Strip only blanks. In MQ, a NUL ends a name, but the bytes after it must be preserved.
         stripped = map(bytes.rstrip, self._char_values(values), repeat(b" "))
         for index, value in zip(self._char_indexes, stripped, strict=False):
             values[index] = value
@@ -122,9 +122,9 @@ class Layout:
     def decode(
         self, buffer: Buffer, offset: int, byte_order: ByteOrder | None, version: int
     ) -> tuple[ByteOrder, dict[str, Any]]:
-        """Return the byte order and the fields of a structure of a version, without Version. Raises MalformedHeader.
+        """Return the byte order and the fields of a structure of this version, without Version. Raises MalformedHeader.
 
-        Without `byte_order`, the one in which Version has that value is used.
+        Without `byte_order`, use the byte order in which Version has that value.
         """
         order, values = self.decode_values(buffer, offset, byte_order, version)
         return order, dict(zip(self.fields[1:], values, strict=True))

@@ -260,10 +260,10 @@ def test_concurrent_retries_put_each_dead_letter_once(
     for number in range(20):
         send(queue, mq.manager, bytes([number]))
     first, second = (DeadLetterQueue(mq.connect()).retry(ALL) for _ in range(2))
-    done = [False, False]
-    while not all(done):
+    finished = [False, False]
+    while not all(finished):
         for index, retries in enumerate((first, second)):
-            done[index] = next(retries, None) is None
+            finished[index] = next(retries, None) is None
     assert sorted(other.all(queue)) == [bytes([number]) for number in range(20)]
     assert other.all(letters) == []
 

@@ -1,4 +1,4 @@
-"""MQGET with everything that IBM MQ has: locks, co-operative marks, logical messages, data conversion and PROPCTL.
+"""MQGET with all functions of IBM MQ: locks, co-operative marks, logical messages, data conversion and PROPCTL.
 
 Source: IBM MQ documentation, "MQGET - Get message", "MQGMO - Get-message options".
 """
@@ -65,8 +65,8 @@ _CONTROL = {
 def manner(options: int, control: str, handle: bool) -> str:
     """Return the manner in which to return properties.
 
-    It depends on the MQGMO options, the queue's PROPCTL, and whether there is a message handle. Raises MQError if the options
-    are contradictory.
+    It depends on the MQGMO options, the queue's PROPCTL, and whether the application passes a message handle. Raises MQError
+    if the options are contradictory.
     """
     chosen = options & _MASK
     if not chosen:

@@ -1,4 +1,4 @@
-"""Connection and queue handles of the stand-in, and what it keeps for queues: locks, marks and creators."""
+"""Connection and queue handles of the stand-in, and its records of queues: locks, marks and creators."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.ibm_standin.mqi.logical_messages import GroupPosition
 
 @dataclass
 class QueueRecord:
-    """What the stand-in keeps for a queue."""
+    """The stand-in's record of a queue."""
 
     #: message number -> the handle that has locked the message (MQGMO_LOCK)
     locks: dict[int, MqiQueueHandle] = field(default_factory=dict)
     #: message number -> time.monotonic() until which the message is marked for cooperating browsers
     marks: dict[int, float] = field(default_factory=dict)
-    #: the creator of a dynamic queue, who has all authorities for it; None for the bridge, and for other queues
+    #: the creator of a dynamic queue, who has all authorities for it, or None for the bridge and for other queues
     owner: str | None = None
 
 
@@ -36,7 +36,7 @@ _records: dict[QueueManager, dict[Queue, QueueRecord]] = {}
 
 
 def record_of(queue_manager: QueueManager, queue: Queue) -> QueueRecord:
-    """Return what is kept for a queue."""
+    """Return the record of a queue."""
     if queue_manager not in _records:
         _records[queue_manager] = {}
         queue_manager.on_close.append(lambda: _records.__delitem__(queue_manager))

@@ -60,7 +60,7 @@ def _change(hconn: Hconn, kind: str, name: str, changes: dict[str, Value]) -> Un
     held = hconn.queue_manager.objects
     old = held.of_kind(kind).get(name)
     if old is None:
-        raise MQError(cmqc.MQRC_OBJECT_CHANGED, f"{kind} {name} is not there any more")
+        raise MQError(cmqc.MQRC_OBJECT_CHANGED, f"{kind} {name} no longer exists")
     attributes = old | changes
     if attributes == old:
         return None

@@ -1,4 +1,4 @@
-"""Groups and segments: logical order, logical messages that are got whole, and segments that the queue manager makes.
+"""Groups and segments: logical order, gets of complete logical messages, and segments that the queue manager creates.
 
 Source: IBM MQ documentation, "Message groups", "Message segmentation", "MQMD - MsgFlags", "Physical and logical order".
 """
@@ -27,15 +27,15 @@ class GroupPosition(msgspec.Struct):
     """The position of a handle in a group or logical message that it puts or gets in logical order."""
 
     group_id: bytes = cmqc.MQGI_NONE
-    #: MsgSeqNumber of the last message; 0 before the first
+    #: MsgSeqNumber of the last message, or 0 before the first
     sequence: int = 0
     #: the group has more messages
     in_group: bool = False
-    #: Offset of the next segment; 0 at the end of the logical message
+    #: Offset of the next segment, or 0 at the end of the logical message
     offset: int = 0
-    #: persistence of all messages and segments; None before the first, and for gets
+    #: persistence of all messages and segments, or None before the first, and for gets
     persistent: bool | None = None
-    #: whether all are put or got under syncpoint; None before the first, and for browses
+    #: whether all are put or got under syncpoint, or None before the first, and for browses
     syncpoint: bool | None = None
 
     @property
@@ -145,7 +145,7 @@ def available(queue: Queue, *, groups: bool) -> Callable[[StoredMessage], bool]:
     """Return the predicate of MQGMO_ALL_SEGMENTS_AVAILABLE, and with `groups` of MQGMO_ALL_MSGS_AVAILABLE.
 
     A logical message or group whose beginning is on the queue must be complete. If the beginning is missing, an earlier get
-    got it, and the group was complete then.
+    removed it, and the group was complete at that time.
     """
     logical: dict[tuple[bytes, int], list[StoredMessage]] = {}
     for stored in queue.messages():

@@ -1,4 +1,4 @@
-"""MQOPEN and MQCLOSE with everything that IBM MQ has: namelists, model queues and dynamic queues."""
+"""MQOPEN and MQCLOSE with all functions of IBM MQ: namelists, model queues and dynamic queues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def dynamic_queue(
 ) -> Queue:
     """Create a dynamic queue with the attributes of a model queue immediately. Raises MQError.
 
-    Its creator has all authorities for it. For a permanent one, they are stored as an authority record.
+    Its creator has all authorities for it. For a permanent queue, they are stored as an authority record.
     """
     name = _name(queue_manager, wanted)
     if (

@@ -1,4 +1,4 @@
-"""MQPUT and MQPUT1 with everything that IBM MQ has: groups, segments, passed context and asynchronous responses.
+"""MQPUT and MQPUT1 with all functions of IBM MQ: groups, segments, passed context and asynchronous responses.
 
 Source: IBM MQ documentation, "MQPUT - Put message", "MQPUT1 - Put one message", "MQPMO - Put-message options".
 """
@@ -197,7 +197,7 @@ def _put(
 
 
 def _segment_limit(hconn: MqiHconn, target: Target, md: MQMD) -> int:
-    """Return the maximum length of segments of a message, 0 if the queue manager must not split it."""
+    """Return the maximum length of segments of a message, or 0 if the queue manager must not split it."""
     queue = None if isinstance(target, str) else target.queue
     if queue is None or queue.is_transmission or not md.MsgFlags & cmqc.MQMF_SEGMENTATION_ALLOWED:
         return 0

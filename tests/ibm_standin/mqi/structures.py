@@ -33,7 +33,7 @@ class MqiGetOptions(GetOptions, frozen=True, kw_only=True, omit_defaults=True):
     GroupId: bytes = bytes(24)
     MsgSeqNumber: MQLONG = 1
     Offset: MQLONG = 0
-    #: 0 if the application has no message handle; otherwise properties are returned there, subject to PROPCTL
+    #: 0 without a message handle. Otherwise, properties are returned in the handle, subject to PROPCTL
     MsgHandle: MQLONG = 0
     #: target encoding of MQGMO_CONVERT
     Encoding: MQLONG = cmqc.MQENC_NATIVE

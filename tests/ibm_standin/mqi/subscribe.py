@@ -1,4 +1,4 @@
-"""MQSUB and MQSUBRQ with everything that IBM MQ has.
+"""MQSUB and MQSUBRQ with all functions of IBM MQ.
 
 Source: IBM MQ documentation, "MQSUB - Register subscription", "MQSD - Subscription descriptor", "MQSUBRQ - Subscription
 request", "Rules for validating MQI options".
@@ -87,7 +87,7 @@ def _check_descriptor(sd: MqiSubscriptionDescriptor) -> None:
 
 
 def mqsub(hconn: MqiHconn, sd: MqiSubscriptionDescriptor, hobj: int | None) -> tuple[tuple[int, int], Unit | None]:
-    """Create, alter or resume a subscription. Return its Hobj, that of its destination, and the unit of work to submit.
+    """Create, alter or resume a subscription. Return the Hobjs of subscription and destination, and the unit to submit.
 
     Updates the results in `sd`. Raises MQError.
     """
@@ -226,7 +226,7 @@ def mqsubrq(hconn: MqiHconn, hobj: int, action: int, options: int) -> tuple[int,
     """
     handle = hconn.handles.get(hobj)
     if not isinstance(handle, SubscriptionHandle):
-        raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {hobj} is not of a subscription")
+        raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {hobj} is not for a subscription")
     if action != cmqc.MQSR_ACTION_PUBLICATION:
         raise MQError(cmqc.MQRC_ACTION_ERROR, f"action {action}")
     if options & ~cmqc.MQSRO_FAIL_IF_QUIESCING:

@@ -1,4 +1,4 @@
-"""PCF commands of IBM MQ, a file for each family of commands.
+"""PCF commands of IBM MQ, with one file for each family of commands.
 
-Each becomes the MQSC command or the display that does the same, so that what the queue manager allows is written once.
+Each command is converted to the equivalent MQSC command or display, so that the queue manager's rules are in one place.
 """

@@ -37,7 +37,7 @@ from tests.ibm_standin.pcf.queue_manager import (
 )
 from tests.ibm_standin.pcf.status import StatusCommands
 
-#: command -> type of the object that authority is asked for, parameter with its name, authorities
+#: command -> type of the object whose authority is checked, parameter with its name, authorities
 _AUTHORITIES: dict[int, tuple[int, int, tuple[str, ...]]] = {
     cmqcfc.MQCMD_CHANGE_Q: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("CHG",)),
     cmqcfc.MQCMD_CLEAR_Q: (cmqc.MQOT_Q, cmqc.MQCA_Q_NAME, ("CLR",)),
@@ -55,7 +55,7 @@ _AUTHORITIES: dict[int, tuple[int, int, tuple[str, ...]]] = {
     cmqcfc.MQCMD_INQUIRE_Q_MGR: (cmqc.MQOT_Q_MGR, 0, ("DSP",)),
     cmqcfc.MQCMD_INQUIRE_Q_MGR_STATUS: (cmqc.MQOT_Q_MGR, 0, ("DSP",)),
 }
-#: Commands that take DSP on the queue manager only.
+#: Commands that require only DSP for the queue manager.
 _UNCHECKED = (
     cmqcfc.MQCMD_PING_Q_MGR,
     cmqcfc.MQCMD_INQUIRE_Q_NAMES,
@@ -116,7 +116,7 @@ class CommandServer:
             self._next()
 
     def stop(self) -> None:
-        """Stop running commands. New ones stay on the queue."""
+        """Stop running commands. New commands stay on the queue."""
         with self._queue_manager.lock:
             if self._started:
                 queue = self._queue()
@@ -131,7 +131,7 @@ class CommandServer:
         self._next()
 
     def _next(self) -> None:
-        """Run the oldest command, unless one is still running, so that each sees the effects of the previous one."""
+        """Run the oldest command, unless another is running, so that each sees the effects of the previous command."""
         queue_manager = self._queue_manager
         while self._started and not self._busy:
             # Skip commands that failed and could not be removed. They are retried after the next start.
@@ -169,12 +169,12 @@ class CommandServer:
         queue.depth += 1
         unit.gets.append(stored)
 
-        def done(reason: int) -> None:
+        def completed(reason: int) -> None:
             if reason and stored.linked:
                 self._remove(stored)
             self._reply(stored, md, answers if not reason else _refusal(header, PCFRefused(reason)))
 
-        unit.done = done
+        unit.done = completed
         self._queue_manager.recovery_log.submit(unit)
 
     def _remove(self, stored: StoredMessage) -> None:
@@ -291,7 +291,7 @@ def _command(md: MQMD, data: bytes, ccsid: int) -> tuple[MQCFH, tuple[PCFParamet
 
 
 def _check(header: MQCFH) -> None:
-    """Raise PCFRefused if a header is not that of a command."""
+    """Raise PCFRefused if a header is not a command header."""
     if header.Type not in (cmqcfc.MQCFT_COMMAND, cmqcfc.MQCFT_COMMAND_XR):
         raise PCFRefused(cmqcfc.MQRCCF_CFH_TYPE_ERROR)
     if not cmqcfc.MQCFH_VERSION_1 <= header.Version <= cmqcfc.MQCFH_VERSION_3:

@@ -55,7 +55,7 @@ class Reply:
 
     messages: list[Sequence[PCFParameter]] = field(default_factory=lambda: [()])
     unit: Unit | None = None
-    #: the reason code of a failed command whose reply also has messages; otherwise MQRC_NONE
+    #: the reason code of a failed command whose reply also has messages, otherwise MQRC_NONE
     reason: int = cmqc.MQRC_NONE
 
 
@@ -126,7 +126,7 @@ class Request:
         return [parameter for number, parameter in self._parameters.items() if number not in self._known]
 
     def finish(self, *, filters: bool = False) -> None:
-        """Raise PCFRefused if there are parameters that were not read."""
+        """Raise PCFRefused if parameters were not read."""
         for parameter in self.rest():
             raise wrong(parameter)
         if self.filters and not filters:

@@ -17,7 +17,7 @@ from tests.ibm_standin.pcf.commands import PCFRefused, Reply, Request
 from tests.ibm_standin.pcf.request import Attributes, Operation, attributes, byte_string, ignore, inquire, known_of
 
 KINDS = {number: kind for kind, number in QUEUE_TYPES.items()}
-#: Queue types of which there are none here, but which can be asked for.
+#: Queue types that do not exist here, but can be requested.
 _NONE_OF = (cmqc.MQQT_CLUSTER,)
 
 
@@ -39,7 +39,7 @@ class QueueCommands:
         }
 
     def _kind(self, request: Request) -> str | None:
-        """Return the kind of queue that MQIA_Q_TYPE says; None where the parameter is left out."""
+        """Return the kind of queue in MQIA_Q_TYPE, or None without the parameter."""
         number = request.integer(cmqc.MQIA_Q_TYPE)
         if number is None:
             return None
@@ -58,9 +58,9 @@ class QueueCommands:
         return next((kind for kind, objects in held if isinstance(objects, dict) and name in objects), None)
 
     def _kind_of(self, request: Request, name: str) -> str:
-        """Return the kind of a queue that must be there.
+        """Return the kind of an existing queue.
 
-        Raises PCFRefused when the queue is missing, or of another kind than the request says.
+        Raises PCFRefused if the queue is missing, or if its kind differs from the request.
         """
         kind_of_request, kind = self._kind(request), self._existing_kind(name)
         if kind is None:
@@ -123,7 +123,7 @@ class QueueCommands:
             raise
 
     def _queues(self, request: Request) -> Iterator[dict[str, Value]]:
-        """Return the queues that a name and a type, both as requested, name."""
+        """Return the queues that match the requested name and type."""
         name = request.name(cmqc.MQCA_Q_NAME)
         allowed = (cmqc.MQQT_ALL, *KINDS, *_NONE_OF)
         number = request.integer(cmqc.MQIA_Q_TYPE, cmqc.MQQT_ALL)
@@ -155,23 +155,23 @@ class QueueCommands:
 
 
 def replace(request: Request, operation: Operation) -> None:
-    """Add REPLACE to an operation where MQIACF_REPLACE says so."""
+    """Add REPLACE to an operation if MQIACF_REPLACE requests it."""
     if request.choice(cmqcfc.MQIACF_REPLACE, (cmqcfc.MQRP_NO, cmqcfc.MQRP_YES)) == cmqcfc.MQRP_YES:
         operation.add("REPLACE")
 
 
 @dataclass(frozen=True)
 class Defined:
-    """A kind of objects, as its commands name them."""
+    """A kind of objects, with the parameters of its commands."""
 
-    #: as MQSC calls it
+    #: the noun in MQSC
     noun: str
     #: the parameter with an object's name
     name: int
-    #: the parameters of Copy: the object to copy, and the new one
+    #: the parameters of Copy: the object to copy, and the new object
     source: int
     target: int
-    #: parameters that can say one thing only, and what
+    #: parameters with only one possible value, and this value
     fixed: tuple[tuple[int, int], ...] = ()
 
     def create(self, commands: Commands, request: Request) -> Reply:
@@ -187,7 +187,7 @@ class Defined:
         return self._define(commands, request, operation)
 
     def change(self, commands: Commands, request: Request, name: str | None = None) -> Reply:
-        """Alter an object; `name` is its name where the request may name the object otherwise."""
+        """Alter an object. `name` is its name if the request may identify the object in another way."""
         operation = Operation("ALTER", self.noun, request.name(self.name) if name is None else name)
         return self._define(commands, request, operation)
 
@@ -276,7 +276,7 @@ class TopicCommands:
         )
 
     def _subscribers(self, topic: str) -> Iterator[Attributes]:
-        """Yield topic status of type SUB: the subscriptions for just that topic string."""
+        """Yield topic status of type SUB: the subscriptions for exactly this topic string."""
         manager = self._queue_manager.name
         for subscription in self._queue_manager.objects.topics.subscriptions.values():
             if subscription.topic_filter != topic:
@@ -338,7 +338,7 @@ _SUBSCRIPTION_TYPES: dict[int, tuple[str, ...]] = {
     cmqcfc.MQSUBTYPE_API: ("API",),
     cmqcfc.MQSUBTYPE_PROXY: ("PROXY",),
 }
-#: A subscription that a command makes is administrative and durable: there is nothing else to choose.
+#: A subscription that a command creates is always administrative and durable.
 _SUBSCRIPTION = Defined(
     "SUB",
     cmqcfc.MQCACF_SUB_NAME,
@@ -346,7 +346,7 @@ _SUBSCRIPTION = Defined(
     cmqcfc.MQCACF_TO_SUB_NAME,
     ((cmqcfc.MQIACF_SUB_TYPE, cmqcfc.MQSUBTYPE_ADMIN), (cmqcfc.MQIACF_DURABLE_SUBSCRIPTION, cmqc.MQSUB_DURABLE_YES)),
 )
-#: What Inquire Subscription Status tells; the rest is the subscription's own.
+#: Attributes of Inquire Subscription Status. All others are attributes of the subscription.
 _STATUS = frozenset(
     (
         cmqcfc.MQCACF_SUB_NAME,
@@ -389,7 +389,7 @@ class SubscriptionCommands:
         return Reply(unit=Operation("DELETE", "SUB", name).run(self._commands))
 
     def _named(self, request: Request) -> str:
-        """Return the name of the one subscription that the request gives by name or SubId."""
+        """Return the name of the subscription that the request identifies by name or SubId."""
         name, identifier = request.text(cmqcfc.MQCACF_SUB_NAME), byte_string(request, cmqcfc.MQBACF_SUB_ID)
         if name is None and identifier is None:
             raise PCFRefused(cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, cmqcfc.MQCACF_SUB_NAME)

@@ -1,4 +1,4 @@
-"""PCF commands for the queue manager, its channels and authority records, and for objects that it does not have."""
+"""PCF commands for the queue manager, its channels and authority records, and for objects that it does not support."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.ibm_standin.pcf.request import (
     texts,
 )
 
-#: command -> (parameter with the name, list of attributes asked for, reason)
+#: command -> (parameter with the name, list of requested attributes, reason code)
 _NONE: dict[int, tuple[int, int, int]] = {
     cmqcfc.MQCMD_INQUIRE_CHANNEL: (
         cmqcfc.MQCACH_CHANNEL_NAME,
@@ -72,7 +72,7 @@ _NO_NAMES: dict[int, tuple[int, int]] = {
     cmqcfc.MQCMD_INQUIRE_CHANNEL_NAMES: (cmqcfc.MQCACH_CHANNEL_NAME, cmqcfc.MQCACH_CHANNEL_NAMES),
     cmqcfc.MQCMD_INQUIRE_PROCESS_NAMES: (cmqc.MQCA_PROCESS_NAME, cmqcfc.MQCACF_PROCESS_NAMES),
 }
-#: commands about one object by its name -> (parameter with the name, reason)
+#: commands for one object by name -> (parameter with the name, reason code)
 _UNKNOWN: dict[int, tuple[int, int]] = {
     **dict.fromkeys(
         (
@@ -114,7 +114,7 @@ _CHECKS = {
 
 
 class AbsentCommands:
-    """Commands about kinds of objects that are not to be made here. Call them with the queue manager's lock held."""
+    """Commands for kinds of objects that cannot be created here. Call them with the queue manager's lock held."""
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
@@ -131,7 +131,7 @@ class AbsentCommands:
         name, wanted, reason = _NONE[request.command]
         request.name(name)
         integers(request, wanted)
-        # What else narrows the question down (a type, a connection name) finds nothing either.
+        # Other criteria (a type, a connection name) match nothing either.
         raise PCFRefused(reason)
 
     @staticmethod
@@ -183,7 +183,7 @@ class AbsentCommands:
     def _one(
         request: Request, name: str, own: str, named: int, parameters: tuple[PCFParameter, ...], wanted: int
     ) -> Reply:
-        """Reply with the one object of a kind, where it has the name that was asked for."""
+        """Reply with the only object of a kind, if it has the requested name."""
         attributes_of_object: Attributes = {parameter.Parameter: parameter for parameter in parameters}
         objects = [attributes_of_object] if is_named(own, name) else []
         return inquire(request, objects, wanted, (named,), known=attributes_of_object.__contains__)
@@ -225,7 +225,7 @@ class AuthorityCommands:
     def _profile(self, request: Request) -> tuple[int, str]:
         """Return object type and profile name.
 
-        The profile of the queue manager itself is the queue manager's own name, whatever name is given.
+        The profile of the queue manager itself is its name, regardless of the name in the request.
         """
         if cmqcfc.MQIACF_OBJECT_TYPE not in request:
             raise PCFRefused(cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, cmqcfc.MQIACF_OBJECT_TYPE)
@@ -326,7 +326,7 @@ _COLLECTIVE = {
 
 
 def _authorities(request: Request, number: int) -> frozenset[int] | None:
-    """Return the authorities in a list one by one: `all` and the like stand for many."""
+    """Return the single authorities in a list. Collective keywords such as `all` are expanded."""
     listed = integers(request, number)
     if listed is None:
         return None
@@ -354,7 +354,7 @@ def _record_of(identity: Identity, granted: frozenset[int], options: int) -> Att
 
 _NAME = cmqcfc.MQCACH_CHANNEL_NAME
 _TYPE = cmqcfc.MQIACH_CHANNEL_TYPE
-#: Texts by keyword: parameter, and the length up to which it is filled with blanks.
+#: Texts by keyword: parameter, and the length to which it is padded with blanks.
 _TEXTS = {
     "CHANNEL": (_NAME, 20),
     "DESCR": (cmqcfc.MQCACH_DESC, 64),
@@ -401,9 +401,9 @@ _WORDS = {
     "TRPTYPE": (cmqcfc.MQIACH_XMIT_PROTOCOL_TYPE, {"TCP": cmqc.MQXPT_TCP}),
     "USECLTID": (cmqcfc.MQIACH_USE_CLIENT_ID, {"NO": cmqc.MQUCI_NO, "YES": cmqc.MQUCI_YES}),
 }
-#: PCF has no number for MQTT 5: it is left out.
+#: PCF has no number for MQTT 5, so it is omitted.
 _PROTOCOLS = {"MQTTV3": cmqc.MQPROTO_MQTTV3, "MQTTV311": cmqc.MQPROTO_MQTTV311, "HTTP": cmqc.MQPROTO_HTTP}
-#: What can be filtered by.
+#: Attributes for filters.
 _KNOWN = frozenset(
     [number for number, _ in (*_TEXTS.values(), *_WORDS.values())] + [*_NUMBERS.values(), cmqcfc.MQIACH_PROTOCOL]
 )
@@ -418,10 +418,10 @@ Run = Callable[[Request], Reply]
 
 
 class TelemetryChannelCommands:
-    """The commands about telemetry channels. Call them with the queue manager's lock held."""
+    """The commands for telemetry channels. Call them with the queue manager's lock held."""
 
     def __init__(self, queue_manager: QueueManager, commands: Commands, absent: Mapping[int, Run]) -> None:
-        """Begin; `absent` answers where a command is about channels of another type."""
+        """Begin. `absent` answers commands for channels of another type."""
         self._queue_manager = queue_manager
         self._commands = commands
         own: dict[int, Run] = {
@@ -453,7 +453,7 @@ class TelemetryChannelCommands:
 
     def _status(self, request: Request) -> Reply:
         name, client_id = request.name(_NAME), request.text(cmqcfc.MQCACH_CLIENT_ID)
-        # Saved status is of channels between queue managers.
+        # Saved status exists only for channels between queue managers.
         ignore(request, cmqcfc.MQIACH_CHANNEL_INSTANCE_TYPE)
         if client_id is None:
             wanted, always = cmqcfc.MQIACH_CHANNEL_SUMMARY_ATTRS, cmqcfc.MQIACF_CONNECTION_COUNT
@@ -477,7 +477,7 @@ class TelemetryChannelCommands:
 
 
 def _by_type(run: Run, otherwise: Run, request: Request) -> Reply:
-    """Answer for telemetry channels, or as there are no channels of another type."""
+    """Answer for telemetry channels. Channels of another type do not exist."""
     if request.integer(_TYPE) == cmqc.MQCHT_MQTT:
         return run(request)
     if otherwise is run:
@@ -492,7 +492,7 @@ def _inquired(
 
 
 def _parameters(row: Mapping[str, Value]) -> Attributes:
-    """Return what DISPLAY shows as parameters."""
+    """Return the attributes of DISPLAY as parameters."""
     return {
         parameter.Parameter: parameter for keyword, value in row.items() for parameter in _parameter(keyword, value)
     }
@@ -514,7 +514,7 @@ def _parameter(keyword: str, value: Value) -> list[PCFParameter]:
 
 
 class QueueManagerCommands:
-    """The commands about one queue manager. Call them with its lock held."""
+    """The commands for one queue manager. Call them with its lock held."""
 
     def __init__(self, queue_manager: QueueManager, commands: Commands) -> None:
         self._queue_manager = queue_manager

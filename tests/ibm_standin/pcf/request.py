@@ -1,4 +1,4 @@
-"""PCF commands as the stand-in answers them: lists in a request, attributes asked for, filters, and MQSC that does the work.
+"""Processing of PCF commands: lists in a request, requested attributes, filters, and the equivalent MQSC.
 
 Source: IBM MQ documentation, "Definitions of the Programmable Command Formats", "Standard responses".
 """
@@ -20,7 +20,7 @@ from tests.ibm_standin.pcf.commands import Filter, PCFRefused, Reply, Request, d
 
 
 def integers(request: Request, number: int) -> tuple[int, ...] | None:
-    """Return a list of integers, or None; a single integer is a list of one."""
+    """Return a list of integers, or None. A single integer is a list of one."""
     parameter = request.find(number)
     if parameter is None:
         return None
@@ -32,7 +32,7 @@ def integers(request: Request, number: int) -> tuple[int, ...] | None:
 
 
 def texts(request: Request, number: int) -> list[str]:
-    """Return a list of strings without their trailing blanks; a single string is a list of one."""
+    """Return a list of strings without their trailing blanks. A single string is a list of one."""
     parameter = request.find(number)
     if parameter is None:
         return []
@@ -54,7 +54,7 @@ def byte_string(request: Request, number: int) -> bytes | None:
 
 
 def ignore(request: Request, *numbers: int) -> None:
-    """Take parameters from which nothing follows here."""
+    """Accept parameters without an effect here."""
     for number in numbers:
         request.find(number)
 
@@ -83,12 +83,12 @@ _FILTER_ERRORS = {
     MQCFSF: cmqcfc.MQRCCF_CFSF_PARM_ID_ERROR,
     MQCFBF: cmqcfc.MQRCCF_CFBF_PARM_ID_ERROR,
 }
-#: The numbers that IBM MQ has for attributes of objects: a program may ask for one that this queue manager does not have.
+#: IBM MQ's numbers for attributes of objects. A program may request an attribute that this queue manager lacks.
 _ATTRIBUTES = (range(1, 4001), range(7001, 8001))
 
 
 def attributes(kind: str, row: dict[str, Value]) -> Attributes:
-    """Return an object as DISPLAY shows it, with its attributes as parameters."""
+    """Return an object, as in DISPLAY, with its attributes as parameters."""
     return values(kind, row)
 
 
@@ -103,10 +103,10 @@ def inquire(
 ) -> Reply:
     """Reply with one message for each object that passes the request's filters.
 
-    :param wanted: the parameter that lists the attributes to tell, all of them where it is left out.
-    :param always: attributes that come first in each message, asked for or not; behind them those of the filters.
-    :param known: whether an attribute can be filtered by.
-    :param missing: the reason when there is no object at all.
+    :param wanted: the parameter that lists the attributes to return. Without it, all are returned.
+    :param always: attributes that are always first in each message, before the attributes of the filters.
+    :param known: whether a filter may use an attribute.
+    :param missing: the reason code if no object matches.
     """
     listed = integers(request, wanted)
     request.finish(filters=True)
@@ -121,17 +121,17 @@ def inquire(
     passed = [row for row in rows if all(passes(row, by) for by in request.filters)]
     if not passed:
         raise PCFRefused(cmqcfc.MQRCCF_NONE_FOUND)
-    # What was filtered by is told too, as in DISPLAY … WHERE.
+    # The attributes of filters are returned too, as in DISPLAY … WHERE.
     return Reply([_select(row, listed, (*always, *(by.Parameter for by in request.filters))) for row in passed])
 
 
 def known_of(kind: str) -> Callable[[int], bool]:
-    """Return a predicate: whether an attribute of a kind of object can be filtered by."""
+    """Return a predicate for the attributes of a kind of object that filters may use."""
     return lambda number: selector(kind, number) is not None
 
 
 def _select(row: Attributes, listed: Sequence[int] | None, always: Sequence[int]) -> list[PCFParameter]:
-    """Return the attributes of an object that are in the reply: `always` first, then those listed."""
+    """Return the attributes of an object for the reply: `always` first, then the listed attributes."""
     chosen = row if listed is None or cmqcfc.MQIACF_ALL in listed else listed
     return [row[number] for number in dict.fromkeys((*always, *chosen)) if number in row]
 
@@ -147,7 +147,7 @@ def _check(filter_parameter: Filter, known: Callable[[int], bool]) -> None:
 
 
 def passes(row: Attributes, by: Filter) -> bool:
-    """Return whether an object passes a filter; an object without the attribute never does."""
+    """Return whether an object passes a filter. An object without the attribute does not."""
     held = row.get(by.Parameter)
     operator = by.Operator
     if isinstance(by, MQCFIF):
@@ -181,7 +181,7 @@ def _text(value: bytes) -> str:
 
 
 _NOWHERE = Position(1, 1)
-#: What a refusal of MQSC is in PCF, where the refusal does not say itself.
+#: The PCF reason codes of MQSC errors that do not contain one.
 _REASONS = {
     "AMQ8143E": cmqc.MQRC_Q_NOT_EMPTY,
     "AMQ8147E": cmqc.MQRC_UNKNOWN_OBJECT_NAME,
@@ -196,7 +196,7 @@ _REASONS = {
 
 
 class Operation:
-    """One MQSC command in the making."""
+    """An MQSC command under construction."""
 
     def __init__(self, verb: str, noun: str, name: str | None = None) -> None:
         self._verb = verb
@@ -209,7 +209,7 @@ class Operation:
         self._parameters.append(Parameter(keyword, None if value is None else (value,), _NOWHERE))
 
     def take(self, request: Request, *, without: Iterable[str] = ()) -> None:
-        """Add every attribute that the request sets. Raises PCFRefused for one that the kind of object has not."""
+        """Add every attribute that the request sets. Raises PCFRefused for an attribute that the kind of object lacks."""
         left_out = frozenset(without)
         for parameter in request.rest():
             attribute = selector(self._noun, parameter.Parameter)
@@ -220,13 +220,13 @@ class Operation:
                 self.add(attribute.keyword, text)
 
     def take_records(self, request: Request) -> None:
-        """Say whether a DELETE takes the authority records of the object away as well."""
+        """Add whether DELETE also removes the authority records of the object."""
         kept = (cmqcfc.MQRAR_YES, cmqcfc.MQRAR_NO)
         if request.choice(cmqcfc.MQIACF_REMOVE_AUTHREC, kept) == cmqcfc.MQRAR_NO:
             self.add("AUTHREC", "NO")
 
     def run(self, commands: Commands) -> Unit | None:
-        """Execute it: the unit of work in which it takes effect. Raises PCFRefused."""
+        """Execute the command. Return the unit of work in which it takes effect. Raises PCFRefused."""
         text = f"{self._verb} {self._noun}" + (f"({self._name})" if self._name is not None else "")
         command = Command(text, 1, self._verb, self._noun, self._name, tuple(self._parameters), None, _NOWHERE)
         try:
@@ -250,7 +250,7 @@ class Operation:
 
 
 def setting(attribute: Selector, request: Request, parameter: PCFParameter) -> str | None:
-    """Return the MQSC value that a parameter gives an attribute; None where the value is fixed. Raises PCFRefused."""
+    """Return the MQSC value of an attribute in a parameter, or None if the value is fixed. Raises PCFRefused."""
     number = parameter.Parameter
     if attribute.binary and isinstance(parameter, MQCFBS):
         bytes_of_parameter = byte_string(request, number) or b""
@@ -271,7 +271,7 @@ def setting(attribute: Selector, request: Request, parameter: PCFParameter) -> s
             raise PCFRefused(cmqcfc.MQRCCF_ATTR_VALUE_ERROR, number) from None
         ignore(request, number)
         return _unless_fixed(attribute, parameter.Value, word)
-    return None  # a structure of the wrong type: Request.finish refuses it
+    return None  # a structure of the wrong type, which Request.finish rejects
 
 
 def _unless_fixed(attribute: Selector, value: str | int, text: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Who is connected and what is open: Inquire Connection, Inquire Queue Status."""
+"""Status of connections and open handles: Inquire Connection, Inquire Queue Status."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class StatusCommands:
     def _queue_status(self, request: Request) -> Reply:
         name = request.name(cmqc.MQCA_Q_NAME)
         kind = request.choice(cmqcfc.MQIACF_Q_STATUS_TYPE, (cmqcfc.MQIACF_Q_STATUS, cmqcfc.MQIACF_Q_HANDLE))
-        # Monitoring programs say it, though status is of local queues only.
+        # Monitoring programs specify it, although only local queues have a status.
         request.choice(cmqc.MQIA_Q_TYPE, (cmqc.MQQT_ALL, cmqc.MQQT_LOCAL))
         types = (cmqcfc.MQQSOT_ALL, cmqcfc.MQQSOT_INPUT, cmqcfc.MQQSOT_OUTPUT)
         open_type = request.choice(cmqcfc.MQIACF_OPEN_TYPE, types)
@@ -99,7 +99,7 @@ class StatusCommands:
                 MQCFIN(cmqc.MQIA_OPEN_OUTPUT_COUNT, outputs),
                 MQCFIN(cmqcfc.MQIACF_UNCOMMITTED_MSGS, depth - available),
                 MQCFIN(cmqcfc.MQIACF_OLDEST_MSG_AGE, age),
-                # Times of gets and puts are kept where monitoring is on, which it never is here.
+                # Times of gets and puts require monitoring, which is not supported here.
                 MQCFST(cmqcfc.MQCACF_LAST_GET_DATE, b" " * 12),
                 MQCFST(cmqcfc.MQCACF_LAST_GET_TIME, b" " * 8),
                 MQCFST(cmqcfc.MQCACF_LAST_PUT_DATE, b" " * 12),
@@ -109,7 +109,7 @@ class StatusCommands:
             )
 
     def _reset(self, request: Request) -> Reply:
-        """Do Reset Queue Statistics: reply with the counts since the time before, one message for each local queue."""
+        """Run Reset Queue Statistics. Reply with the counts since the last reset, with one message for each local queue."""
         name = request.name(cmqc.MQCA_Q_NAME)
         request.finish()
         queues = [queue for own, queue in sorted(self._queue_manager.objects.queues.items()) if is_named(own, name)]
@@ -217,7 +217,7 @@ def _input_type(handle: QueueHandle) -> int:
 
 
 def _opened(handle: Handle) -> tuple[str, int, int]:
-    """Return name, type and options of the object that a handle is for."""
+    """Return name, type and options of the object of a handle."""
     if isinstance(handle, QueueHandle):
         return handle.queue.name, cmqc.MQOT_Q, handle.options
     if isinstance(handle, TopicHandle):
@@ -230,7 +230,7 @@ def _opened(handle: Handle) -> tuple[str, int, int]:
 
 
 def _owner(application: Hconn) -> tuple[PCFParameter, ...]:
-    """Return the parameters of a connection's owner. Applications of other processes come through this one."""
+    """Return the parameters of a connection's owner. Applications in other processes connect via this process."""
     return (
         MQCFBS(cmqcfc.MQBACF_CONNECTION_ID, application.connection_id),
         MQCFST(cmqcfc.MQCACF_APPL_TAG, application.name.encode()[:28].ljust(28)),

@@ -55,7 +55,12 @@ class Bench:
         def planned(name: str) -> Callable[[], Pipeline]:
             return lambda: self.plan(name)
 
-        runner_options = {"tell": self.lines.append, "on_batch": self.batches.append, "patience": PATIENCE, **options}
+        runner_options = {
+            "report": self.lines.append,
+            "on_batch": self.batches.append,
+            "stop_timeout": PATIENCE,
+            **options,
+        }
         return PipelineRunner(
             self.spark, {name: planned(name) for name in chosen}, once=once, attempts=attempts, **runner_options
         )

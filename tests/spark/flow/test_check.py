@@ -78,11 +78,11 @@ def test_a_put_to_a_full_queue_is_retried(bench: Bench) -> None:
     bench.write("pipelines: {p: {from: {mq: {queue: $queue}}, to: {mq: {queue: $out}}}}", queue=queue, out=out)
     bench.queues.put(queue, b"1")
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         bench.lines.append(line)
         if "next attempt in" in line:
             assert "PUT(ENABLED)" in line
             bench.queues.mqsc(f"ALTER QLOCAL('{out}') PUT(ENABLED)")
 
-    assert bench.runner(tell=tell).run() == []
+    assert bench.runner(report=report).run() == []
     assert bench.queues.bodies(out) == [b"1"]

@@ -64,12 +64,12 @@ class Checked:
         assert lost.happened
 
     def stop_at_error(self) -> None:
-        def tell(line: str) -> None:
+        def report(line: str) -> None:
             self.bench.lines.append(line)
             if "next attempt in" in line:
                 runner.stop()
 
-        runner = self.bench.runner(tell=tell)
+        runner = self.bench.runner(report=report)
         assert runner.run() == []
         assert "next attempt in" in self.bench.lines[-1], self.bench.lines
 

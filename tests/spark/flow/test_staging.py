@@ -48,7 +48,7 @@ def test_a_missing_staged_file_stops_the_pipeline(bench: Bench, pipeline: tuple[
     lost = Fault(lambda verb, request: verb == "MQPUT" and is_state(request), 5)
     files: list[Path] = []
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         bench.lines.append(line)
         if "next attempt in" in line:
             assert bench.queues.depth(out) == 5_000
@@ -56,7 +56,7 @@ def test_a_missing_staged_file_stops_the_pipeline(bench: Bench, pipeline: tuple[
             files[0].rename(bench.directory / "staged")
 
     with fault(APPLICATION_NAME, lost):
-        assert bench.runner(attempts=8, tell=tell).run() == ["events"]
+        assert bench.runner(attempts=8, report=report).run() == ["events"]
     (file,) = files
     (line,) = [line for line in bench.lines if "stopped: " in line]
     assert f"staged file {file} of batch 0 of " in line
@@ -76,7 +76,7 @@ def test_an_unusable_staging_directory_is_retried(bench: Bench, pipeline: tuple[
     directory.mkdir()
     (directory / "stage").write_text("no directory")
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         bench.lines.append(line)
         if "next attempt in" in line:
             assert f"staging directory {directory / 'stage'} on " in line and "check the disk" in line
@@ -84,6 +84,6 @@ def test_an_unusable_staging_directory_is_retried(bench: Bench, pipeline: tuple[
             assert problem.startswith(f"pipeline events fails: staging directory {directory / 'stage'}")
             (directory / "stage").unlink()
 
-    assert bench.runner(tell=tell).run() == [], "\n".join(bench.lines)
+    assert bench.runner(report=report).run() == [], "\n".join(bench.lines)
     assert any("next attempt in" in line for line in bench.lines)
     assert bench.queues.depth(out) == ROWS and problems(bench) == []

@@ -181,9 +181,9 @@ def test_only_duckdb_is_required(bad: Path, name: str) -> None:
     missing = "sys.modules.update(dict.fromkeys(['pyspark', 'pandas', 'numpy', 'pyarrow', 'pytz']))"
     command = f"import sys; {missing}; from bridge.cli import main; sys.exit(main())"
     arguments = [sys.executable, "-c", command, name, "--archive", str(bad), "--json"]
-    done = subprocess.run(arguments, capture_output=True, text=True)
-    assert done.returncode == (1 if name == "audit" else 0), done.stderr
-    assert json.loads(done.stdout)["rows"] == 3
+    process = subprocess.run(arguments, capture_output=True, text=True)
+    assert process.returncode == (1 if name == "audit" else 0), process.stderr
+    assert json.loads(process.stdout)["rows"] == 3
 
 
 def test_a_report_as_tables_json_and_page(command: Command, good: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ FILTER = "a topic filter such as plant/{line}/+/{metric...}"
 ONE_SIDE = "exactly one of queue: and topic:"
 WORDS = "not-persistent, persistent or as-queue"
 PAYLOAD = "bytes, text, json or record (or a mapping with type: one of these, and ccsid:)"
-FILTER_VALUE = "text, a number, true, false, a list of these, or null (it is not there)"
+FILTER_VALUE = "text, a number, true, false, a list of these, or null (it is absent)"
 TO_MQ_SECTION = "mappings:\n  a:\n    from: {mqtt: t}\n    to: {queue: Q}\n    "
 TO_MQTT_SECTION = "mappings:\n  a:\n    from: {queue: Q}\n    to: {mqtt: t}\n    "
 NO_PASSWORD = (
@@ -99,7 +99,7 @@ SHAPES = {
         " found 500"
     ),
     TO_MQ_SECTION + "payload: {type: json, object: {a: b}}": (
-        "5:35: mappings.a.payload.object: expected no object in a mapping to MQ, where the payload stays what it is,"
+        "5:35: mappings.a.payload.object: expected no object in a mapping to MQ, which does not change the payload,"
         " found a mapping"
     ),
     TO_MQTT_SECTION + "payload: {type: text, object: {a: b}}": (
@@ -249,7 +249,7 @@ REFERENCES = {
     **{
         f"{first}\nmappings: {{a: {{from: {{queue: {queue}}}, to: {{mqtt: x}}}}}}": (
             "2:30: mappings.a.from.queue: expected a queue that the bridge does not use itself,"
-            f" found '{queue}', where messages for its own clients wait"
+            f" found '{queue}', which stores messages for its clients"
         )
         for first, queue in (("", "SYSTEM.MQTT.TRANSMIT.QUEUE"), ("transmission_queue: XMIT", "XMIT"))
     },
@@ -258,9 +258,9 @@ REFERENCES = {
     " attributes: {reply_to_queue: A}}\n"
     "  c: {from: {mqtt: x}, to: {queue: SYSTEM.MQTT.MAPPING.STATE, queue_manager: QM2}}": (
         "2:36: mappings.a.to.queue: expected a queue that the bridge does not use itself,"
-        " found 'SYSTEM.MQTT.MAPPING.STATE', where it keeps how far mappings have come\n"
+        " found 'SYSTEM.MQTT.MAPPING.STATE', which stores the progress of mappings\n"
         "3:55: mappings.b.to.requests_queue: expected a queue that the bridge does not use itself,"
-        " found 'SYSTEM.MQTT.PERSISTENT.STATE', where it keeps the sessions of its clients"
+        " found 'SYSTEM.MQTT.PERSISTENT.STATE', which stores the sessions of its clients"
     ),
 }
 

@@ -185,7 +185,7 @@ def test_an_operator_operates(bridge: BridgeProcess, browser: Browser) -> None:
     browser.do("click", "#confirm")
     browser.do("sees", ".notice.good", "mapping orders paused")
     browser.do("click", 'tr:has-text("orders") >> button')
-    browser.do("sees", ".notice.good", "mapping orders goes on")
+    browser.do("sees", ".notice.good", "mapping orders resumed")
 
     browser.do("goto", "/channels")
     browser.do("click", 'tr:has-text("DEVICES") >> button')

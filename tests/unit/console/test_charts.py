@@ -12,7 +12,7 @@ from bridge.charts import BOTTOM, LEFT, RIGHT, TOP, ceiling, line_chart
 from bridge.console.bridge_access import BridgeAccess
 from bridge.console.live_views import LiveViews
 from bridge.mq.mqi import MQSD, GetOptions, Got
-from bridge.service.activity import COARSE, FINE, MOST_POINTS, HistoryRecorder, Sample
+from bridge.service.activity import COARSE, FINE, MAX_POINTS, HistoryRecorder, Sample
 from bridge.wire.mq import MQMD
 from tests.helpers.patience import PATIENCE
 
@@ -65,7 +65,7 @@ def test_the_history_is_bounded(seconds: int) -> None:
     for time in range(now + 1):
         history.add(sample(float(time), time, None if time % 2 else 7))
     samples = history.history(seconds, float(now))
-    assert 50 < len(samples.times) <= MOST_POINTS
+    assert 50 < len(samples.times) <= MAX_POINTS
     assert samples.times[-1] == now
     assert samples.times[0] >= now - seconds
     assert {rate for rate in samples.published if rate is not None} == {1.0}

@@ -51,7 +51,7 @@ async def test_clients_are_listed_busiest_first(bridge: Any) -> None:
 
 async def test_the_number_of_clients_is_limited(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients with ever new identifiers do not fill the memory. Channels still count them."""
-    monkeypatch.setattr(activity_module, "MOST_CLIENTS", 2)
+    monkeypatch.setattr(activity_module, "MAX_CLIENTS", 2)
     clock = Clock()
     async with bridge() as running:
         running.service.clock = clock
@@ -67,7 +67,7 @@ async def test_the_number_of_clients_is_limited(bridge: Any, monkeypatch: pytest
 
 async def test_counting_ends_without_requests(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first request starts counting; counting stops after a pause, and the next request starts again from zero."""
-    monkeypatch.setattr(activity_module, "SILENCE", 0.05)
+    monkeypatch.setattr(activity_module, "IDLE_TIMEOUT", 0.05)
     async with bridge() as running:
         activity = Activity(running.service)
         assert activity.keep_counting() is activity

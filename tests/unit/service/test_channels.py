@@ -103,10 +103,10 @@ async def test_start_and_stop(site: Site) -> None:
     assert [packet.reason_code for packet in await client.rest()] == [ReasonCode.ADMINISTRATIVE_ACTION]
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
-    with pytest.raises(ChannelError, match="channel A is stopped already"):
+    with pytest.raises(ChannelError, match="channel A is already stopped"):
         await site.channels.stop("A")
     assert (await site.channels.start("A")).startswith("channel A listens for MQTT clients on")
-    with pytest.raises(ChannelError, match="channel A is running already"):
+    with pytest.raises(ChannelError, match="channel A is already running"):
         await site.channels.start("A")
     with pytest.raises(ChannelError, match=r"there is no channel 'C' \(channels: A, B\)"):
         await site.channels.start("C")
@@ -201,9 +201,9 @@ async def test_a_port_in_use_is_reported_and_retried(site: Site) -> None:
     with taken_port() as taken:
         port = taken.getsockname()[1]
         altered, added = config(port=port), config("B", port=port)
-        for done in (("changed", "added"), ("tried again", "tried again")):
+        for actions in (("changed", "added"), ("tried again", "tried again")):
             lines = await site.apply(altered, added, config("C"))
-            for name, how, line in zip("AB", done, lines, strict=False):
+            for name, how, line in zip("AB", actions, lines, strict=False):
                 what = f"channel {name} {how}, but does not listen: channel {name} cannot listen on 127.0.0.1:{port}"
                 assert line.startswith(what)
             assert sorted(site.channels.problems) == ["A", "B"]

@@ -6,7 +6,7 @@ import pytest
 
 from bridge.mq.dead_letter import OriginContext, dead_letter
 from bridge.mq.host import QueueManagerStatus, QueueStatus
-from bridge.service.queue_manager_watch import CALM, DivertedMessages
+from bridge.service.queue_manager_watch import QUIET_PERIOD, DivertedMessages
 from bridge.wire.mq import MQMD
 
 
@@ -44,7 +44,7 @@ def test_messages_that_the_queue_manager_dead_letters_are_counted_until_a_minute
     assert inspections.find(5) == 0, "those were there before"
     assert inspections.find(7) == 2
     assert inspections.find(10) == 5
-    assert inspections.find(10, after=CALM - 1) == 5
+    assert inspections.find(10, after=QUIET_PERIOD - 1) == 5
     assert inspections.find(3) == 0
     assert inspections.find(4) == 1
 

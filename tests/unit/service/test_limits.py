@@ -16,7 +16,7 @@ from bridge.config.models import Configuration, LimitsConfig
 from bridge.mqtt.packets import Publish, PublishProperties, Pubrec
 from bridge.security.password_file import PasswordEntry, hash_of, write_password_file
 from bridge.service import process_problems
-from bridge.service.limit_hits import CALM, LIMITS, LimitHits
+from bridge.service.limit_hits import LIMITS, QUIET_PERIOD, LimitHits
 from bridge.service.limit_problems import DESCRIPTIONS
 from bridge.service.metric_catalogue import METRICS
 from bridge.service.process_problems import JUMP, JUMP_REPORTED, Clock, Descriptors
@@ -260,9 +260,9 @@ def test_a_problem_of_a_limit_starts_with_the_first_rejection_and_ends_a_minute_
     monkeypatch.setattr("bridge.service.limit_hits.time", clock)
     hits, begin = LimitHits(), clock.now
     hits.note("waiting_bytes", "a", 2)
-    clock.passes(CALM, jump=-7200.0)
+    clock.passes(QUIET_PERIOD, jump=-7200.0)
     hits.note("waiting_bytes", "b")
-    clock.passes(CALM, jump=9000.0)
+    clock.passes(QUIET_PERIOD, jump=9000.0)
     (hit,) = hits.current().values()
     assert (hit.since, hit.number, [*hit.subjects]) == (begin, 3, ["a", "b"])
     clock.passes(0.1)

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from bridge.administration.health import RateSeries, last, mean
-from bridge.service.rate_history import COARSE_INTERVAL, FINE, INTERVAL, MOST, Key, RateHistory, Reading
+from bridge.service.rate_history import COARSE_INTERVAL, FINE, INTERVAL, MAX_OBJECTS, Key, RateHistory, Reading
 
 ORDERS: Key = ("queue", "ORDERS")
 #: Start time of all tests.
@@ -91,9 +91,9 @@ def test_the_busiest_objects_come_first_and_the_others_are_counted() -> None:
 
 def test_the_number_of_objects_is_limited() -> None:
     rates = history()
-    rates.add(BEGIN, {("queue", f"Q{number}"): Reading(0, 0, 0) for number in range(MOST + 5)})
-    page = rates.rates(600, MOST, BEGIN, lambda _: True)
-    assert (len(page.series), page.left_out) == (MOST, 5)
+    rates.add(BEGIN, {("queue", f"Q{number}"): Reading(0, 0, 0) for number in range(MAX_OBJECTS + 5)})
+    page = rates.rates(600, MAX_OBJECTS, BEGIN, lambda _: True)
+    assert (len(page.series), page.left_out) == (MAX_OBJECTS, 5)
 
 
 def test_a_queue_manager_that_reports_no_rates() -> None:

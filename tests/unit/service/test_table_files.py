@@ -65,7 +65,7 @@ async def test_an_invalid_file_is_a_problem_until_it_is_corrected(
     for count, (content, problem) in enumerate(
         [
             ("id,site\n1\n", "devices.csv:2: expected 2 columns"),
-            ("id\n1\n", "devices.csv:1: there is no column 'site' any more"),
+            ("id\n1\n", "devices.csv:1: column 'site' is missing"),
             ("id,site\n1,x\n1,y\n", "devices.csv:3: the key '1' again"),
         ],
         1,

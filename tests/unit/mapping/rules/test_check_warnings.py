@@ -56,17 +56,17 @@ WARNINGS = [
     ("from: {mqtt: a}, to: {queue: Q}, filter: {qos: 2}", ""),
     (
         "from: {mqtt: a, link: five}, to: {queue: Q}, guarantee: exactly-once",
-        "exactly-once is for publications of QoS 2; of QoS 1 a broker may send one twice, of QoS 0 lose it",
+        "exactly-once applies to QoS 2 only: a broker may repeat publications with QoS 1, and lose those with QoS 0",
     ),
     ("from: {mqtt: a, link: five}, to: {queue: Q}, guarantee: exactly-once, filter: {qos: 2}", ""),
     (
         "from: {mqtt: a, link: three}, to: {queue: Q, requests_queue: R}, attributes: {reply_to_queue: A}",
-        "no publication asks for an answer: MQTT 3.1.1 has no Response Topic, and so requests_queue stays empty",
+        "no publication requests an answer: MQTT 3.1.1 has no Response Topic, so requests_queue stays empty",
     ),
     ("from: {mqtt: a, link: five}, to: {queue: Q, requests_queue: R}, attributes: {reply_to_queue: A}", ""),
     (
         "from: {mqtt: a, link: three}, to: {queue: Q}, filter: {properties: {site: north}}",
-        "its filter looks at properties, which publications of MQTT 3.1.1 have not",
+        "its filter looks at properties, which publications of MQTT 3.1.1 do not have",
     ),
     (
         "from: {queue: Q}, to: {mqtt: a, link: five}, attributes: {qos: 0}",

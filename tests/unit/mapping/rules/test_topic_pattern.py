@@ -53,7 +53,7 @@ def test_captures(pattern: str, topic_filter: str | None, topic: str, captures: 
 def test_errors_have_position_and_reason(subtests: pytest.Subtests) -> None:
     for pattern, column, part in [
         ("", None, "at least one character"),
-        ("a/\0", 3, "holds no"),
+        ("a/\0", 3, "contains no"),
         ("{a}/x/{a}", 7, "twice"),
         ("a{b}", 2, "whole level"),
         ("a/{{{x}}}", 5, "whole level"),

@@ -332,14 +332,14 @@ def test_the_configuration_limits_messages_in_flight(broker: FakeBroker, link: L
 
 def test_a_broker_that_does_not_answer_is_disconnected(broker: FakeBroker, link: LinkFactory, impatient: None) -> None:
     sender, peer = connected(broker, link)
-    with pytest.raises(LinkLost, match="2 publications unanswered"):
+    with pytest.raises(LinkLost, match="did not acknowledge 2 publications"):
         sender.publish(publications(2, 1), timeout=0.01)
-    with pytest.raises(LinkLost, match="unanswered"):
+    with pytest.raises(LinkLost, match="did not acknowledge"):
         sender.publish(publications(1, 1))
     peer.published(2, 2)
     with pytest.raises(EOFError):
         peer.packet()
-    assert "unanswered" in sender.state_where(LinkPhase.WAITING).error
+    assert "did not acknowledge" in sender.state_where(LinkPhase.WAITING).error
     broker.connected()
     assert sender.wait_connected(PATIENCE)
 

@@ -208,12 +208,12 @@ def test_a_fault_at_any_verb_loses_and_duplicates_nothing(full: Scene, after: bo
         full.mqsc("ALTER QLOCAL(FULL) MAXDEPTH(1)")
         publish(full, *range(5))
 
-        def done() -> bool:
+        def is_finished() -> bool:
             if full.depth("OUT") == 5:
                 full.mqsc("ALTER QLOCAL(FULL) MAXDEPTH(100)")
             return full.depth("FULL") == 5 and full.settled()
 
-        full.run(CONFIG, done, fault=fault)
+        full.run(CONFIG, is_finished, fault=fault)
         assert full.bodies("FULL") == full.bodies("OUT") == in_order(*range(5)), f"verb {number}, {fault.struck}"
         assert full.depth(DEAD_LETTERS) == 0
         if not fault.struck:

@@ -88,7 +88,7 @@ async def test_a_mapping_is_paused_and_resumed(scene: Scene) -> None:
     assert await mappings.apply({"a": A, "b": B}, LINKS) == ["no mapping has changed"]
     assert mappings.statuses()[0].state is RunnerState.PAUSED
     assert scene.depth("OUT") == 0
-    assert await mappings.resume("a") == "mapping a goes on"
+    assert await mappings.resume("a") == "mapping a resumed"
     await happens(lambda: scene.depth("OUT") == 1)
     assert threads(mappings)["b"] is other
     await mappings.stop()
@@ -112,7 +112,7 @@ async def test_mappings_that_cannot_be_paused_or_resumed(scene: Scene) -> None:
     await mappings.start({"a": A, "off": disabled(C)}, {})
     await happens(lambda: running(mappings, "a"))
     for call, words in (
-        (mappings.pause("off"), "mapping off is disabled already"),
+        (mappings.pause("off"), "mapping off is already disabled"),
         (mappings.resume("off"), "mapping off is not paused: it is disabled"),
         (mappings.resume("a"), "mapping a is not paused: it is running"),
         (mappings.pause("none"), "there is no mapping none"),
@@ -121,7 +121,7 @@ async def test_mappings_that_cannot_be_paused_or_resumed(scene: Scene) -> None:
         with pytest.raises(Refused, match=f"^{words}$"):
             await call
     await mappings.pause("a")
-    with pytest.raises(Refused, match="mapping a is paused already"):
+    with pytest.raises(Refused, match="mapping a is already paused"):
         await mappings.pause("a")
     await mappings.stop()
 

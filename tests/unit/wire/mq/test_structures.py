@@ -207,7 +207,7 @@ def test_only_trailing_blanks_are_stripped() -> None:
         (lambda: encode_mqmde(MQMDE(StrucLength=76)), 8, "StrucLength is 76"),
         (lambda: encode_mqmde(MQMDE(Version=1)), 4, "Version is 1"),
         (lambda: encode_mqxqh(MQXQH(RemoteQMgrName=b"x" * 49)), 56, "RemoteQMgrName takes 48"),
-        (lambda: encode_mqxqh(MQXQH(MsgDesc=MQMD(Version=2))), 108, "only version 1 fits"),
+        (lambda: encode_mqxqh(MQXQH(MsgDesc=MQMD(Version=2))), 108, "expected version 1"),
         (lambda: encode_mqxqh(MQXQH(MsgDesc=MQMD(ReplyToQ=b"x" * 49))), 204, "ReplyToQ takes 48"),
         (lambda: encode_mqdlh(MQDLH(PutDate=b"2024-02-29")), 156, "PutDate takes 8"),
         (lambda: decode_mqmd(b""), 0, "ends before the Version"),
