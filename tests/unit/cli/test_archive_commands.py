@@ -68,7 +68,11 @@ def test_an_archive_with_a_breach(command: Command, bad: Path) -> None:
 @pytest.mark.parametrize(
     ("counts", "held", "text"),
     [
-        (Counts(), True, "No client had to receive or received a message in that period, so there is nothing to check."),
+        (
+            Counts(),
+            True,
+            "No client had to receive or received a message in that period, so there is nothing to check.",
+        ),
         (Counts(expected=77, delivered=77), True, "The audit passed."),
         (Counts(expected=77, delivered=76, lost=1), False, "The audit failed."),
         (
