@@ -44,8 +44,12 @@ def test_files_in_the_middle_are_reported_at_the_start(tmp_path: Path) -> None:
         what = listed()["archive_files"]
         assert f"archive {archive}: file 2 is missing, between" in what and f"{truncated} is truncated" in what
         assert "MQB7012E" in bridge.log and Scrape(bridge).get("mqbridge_archive_files_missing") == 1
-        done = mqbridge("data", "verify", archive)
-        assert done.returncode == 1 and "file 2 is missing" in done.stdout and f"{truncated} is damaged" in done.stdout
+        process = mqbridge("data", "verify", archive)
+        assert (
+            process.returncode == 1
+            and "file 2 is missing" in process.stdout
+            and f"{truncated} is damaged" in process.stdout
+        )
         # Later files are written, and numbered after the last one.
         before = len(archive_files(archive))
         with RawClient.connected(bridge.port, "sender") as sender:

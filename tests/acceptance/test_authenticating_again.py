@@ -45,12 +45,12 @@ def key() -> ec.EllipticCurvePrivateKey:
 def bridge(tmp_path_factory: pytest.TempPathFactory, key: ec.EllipticCurvePrivateKey) -> Iterator[BridgeProcess]:
     directory = tmp_path_factory.mktemp("again")
     for user, secret in (("dev", SECRET), ("other", OTHER_SECRET)):
-        done = CliRunner().invoke(
+        result = CliRunner().invoke(
             program,
             ["passwd", f"{directory}/clients", user, "--stdin", "--scram-iterations", "4096"],
             input=f"{secret}\n",
         )
-        assert done.exit_code == 0, done.output
+        assert result.exit_code == 0, result.output
     public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     (directory / "issuer.pem").write_bytes(public)
     with at_work(BridgeProcess(directory / "data", config=CONFIG.format(directory))) as process:

@@ -294,5 +294,5 @@ def test_mosquitto_pub_with_a_password(bridge: BridgeProcess) -> None:
     port = str(bridge.ports["PASSWORD"])
     command = ["mosquitto_pub", "-p", port, "-q", "1", "-t", "said/m", "-m", "x", "-u", "dev", "-P"]
     for password, status in ((SECRET, 0), ("wrong", 4)):
-        done = subprocess.run([*command, password], capture_output=True, timeout=PATIENCE, check=False)
-        assert done.returncode == status, done.stderr
+        process = subprocess.run([*command, password], capture_output=True, timeout=PATIENCE, check=False)
+        assert process.returncode == status, process.stderr

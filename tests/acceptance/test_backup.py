@@ -68,17 +68,17 @@ def test_a_restore_contains_all_messages_acknowledged_before_the_backup(tmp_path
         until(lambda: len(publisher.acknowledged) >= 200)
 
         acknowledged = set(publisher.acknowledged)
-        done = mqbridge("data", "backup", tmp_path / "backup.db", "--json", "--data-dir", bridge.data_directory)
-        assert done.returncode == 0, done.stderr
+        process = mqbridge("data", "backup", tmp_path / "backup.db", "--json", "--data-dir", bridge.data_directory)
+        assert process.returncode == 0, process.stderr
         reached = len(publisher.acknowledged)
         until(lambda: len(publisher.acknowledged) > reached)  # the load continued
         bridge.kill()
         load.join(PATIENCE)
-        contents: dict[str, Any] = json.loads(done.stdout)
+        contents: dict[str, Any] = json.loads(process.stdout)
         assert contents["messages"] >= len(acknowledged) and contents["subscriptions"] == 1
 
-        done = mqbridge("data", "restore", tmp_path / "backup.db", "--data-dir", restored.data_directory)
-        assert done.returncode == 0, done.stderr
+        process = mqbridge("data", "restore", tmp_path / "backup.db", "--data-dir", restored.data_directory)
+        assert process.returncode == 0, process.stderr
     with at_work(restored):
         (queue,) = restored.mq_json("display", f"QLOCAL('{TRANSMISSION_QUEUE}')", "CURDEPTH")
         subscriber.connect(restored.port)  # asserts that its session is present
@@ -99,16 +99,16 @@ def test_a_running_bridge(tmp_path: Path) -> None:
         bridge.mqsc("DEFINE QLOCAL(KEPT)")
         bridge.mq("put", "KEPT", "a message", "--persistent")
         assert mqbridge("data", "backup", tmp_path / "b.db", "--data-dir", bridge.data_directory).returncode == 0
-        done = mqbridge("data", "restore", tmp_path / "b.db", "--force", "--data-dir", bridge.data_directory)
-        assert done.returncode == 1 and "in use" in done.stderr
+        process = mqbridge("data", "restore", tmp_path / "b.db", "--force", "--data-dir", bridge.data_directory)
+        assert process.returncode == 1 and "in use" in process.stderr
         assert bridge.mq("get", "KEPT") == "a message\n"
 
         (tmp_path / "fault").write_text("full")
         (tmp_path / "backups").mkdir()
         env = {"LD_PRELOAD": str(compiled(tmp_path)), "FAULTY_DISK": str(tmp_path / "fault")}
         file = tmp_path / "backups" / "queuemanager-backup.db"  # the intended name
-        done = mqbridge("data", "backup", file, "--data-dir", bridge.data_directory, **env)
-        assert done.returncode == 1 and "the disk is full" in done.stderr, done.stderr
+        process = mqbridge("data", "backup", file, "--data-dir", bridge.data_directory, **env)
+        assert process.returncode == 1 and "the disk is full" in process.stderr, process.stderr
         assert list(file.parent.iterdir()) == []
         assert bridge.mq("put", "KEPT", "a message", "--persistent")
 
@@ -132,8 +132,8 @@ def test_a_restore_forgets_identifiers_that_clients_had_not_released(
                 assert sender.wait_for(Pubrec).packet_id == number
                 keeper.take()
             # The time of the backup, and of the older copy from which a salvage starts.
-            done = mqbridge("data", "backup", tmp_path / "b.db", "--data-dir", bridge.data_directory)
-            assert done.returncode == 0, done.stderr
+            process = mqbridge("data", "backup", tmp_path / "b.db", "--data-dir", bridge.data_directory)
+            assert process.returncode == 0, process.stderr
             for file in bridge.data_directory.glob("queuemanager.db*"):
                 (tmp_path / "older").mkdir(exist_ok=True)
                 shutil.copy(file, tmp_path / "older")
@@ -142,13 +142,13 @@ def test_a_restore_forgets_identifiers_that_clients_had_not_released(
                 assert sender.wait_for(Pubcomp).packet_id == number
         bridge.kill()
         if accepting == "restore":
-            done = mqbridge("data", "restore", tmp_path / "b.db", "--data-dir", restored.data_directory)
+            process = mqbridge("data", "restore", tmp_path / "b.db", "--data-dir", restored.data_directory)
         else:
             shutil.copy(bridge.data_directory / "queuemanager.witness", tmp_path / "older")
             refused = mqbridge("run", "--data-dir", tmp_path / "older", "--port", "0")
             assert refused.returncode == 1 and "missing: commit" in refused.stderr, refused.stderr
-            done = mqbridge("data", "salvage", "--accept-loss", tmp_path / "older", restored.data_directory)
-        assert done.returncode == 0, done.stderr
+            process = mqbridge("data", "salvage", "--accept-loss", tmp_path / "older", restored.data_directory)
+        assert process.returncode == 0, process.stderr
     with (
         at_work(restored),
         RawClient(restored.port, "sender", clean=False, level=level) as sender,
@@ -195,8 +195,8 @@ def test_files_without_important_content_may_be_lost(tmp_path: Path) -> None:
             assert [message["body"] for message in bridge.messages("KEPT")] == [
                 f"message {index}" for index in range(number + 1)
             ]
-        done = mqbridge("data", "verify", "--config", bridge.config, "--data-dir", bridge.data_directory)
-        assert done.returncode == 0 and f"archive {archive} is undamaged" in done.stdout, done
+        process = mqbridge("data", "verify", "--config", bridge.config, "--data-dir", bridge.data_directory)
+        assert process.returncode == 0 and f"archive {archive} is undamaged" in process.stdout, process
 
 
 def test_a_damaged_witness_on_a_full_disk(tmp_path: Path) -> None:
@@ -210,15 +210,17 @@ def test_a_damaged_witness_on_a_full_disk(tmp_path: Path) -> None:
         witness.write_bytes(witness.read_bytes()[:20])
         used = sum(file.stat().st_size for file in bridge.data_directory.glob("queuemanager.*"))
         env = {"LD_PRELOAD": str(library), "FAULTY_DISK_SIZE": str(used)}
-        done = mqbridge("run", "--data-dir", bridge.data_directory, "--port", "0", **env)
-        assert done.returncode == 1 and "witness is not as it was written" in done.stderr, done.stderr
-        assert "--accept-loss" in done.stderr and "Traceback" not in done.stderr
+        process = mqbridge("run", "--data-dir", bridge.data_directory, "--port", "0", **env)
+        assert process.returncode == 1 and "witness is not as it was written" in process.stderr, process.stderr
+        assert "--accept-loss" in process.stderr and "Traceback" not in process.stderr
         new = tmp_path / "queuemanager-new"
         salvage = ("data", "salvage", "--accept-loss", bridge.data_directory, new)
-        done = mqbridge(*salvage, **env | {"FAULTY_DISK_SIZE": "20000"})
-        assert done.returncode == 1 and "full" in done.stderr and "Traceback" not in done.stderr, done.stderr
+        process = mqbridge(*salvage, **env | {"FAULTY_DISK_SIZE": "20000"})
+        assert process.returncode == 1 and "full" in process.stderr and "Traceback" not in process.stderr, (
+            process.stderr
+        )
         assert list(new.iterdir()) == []
-        done = mqbridge(*salvage)
-        assert done.returncode == 0, done.stderr
+        process = mqbridge(*salvage)
+        assert process.returncode == 0, process.stderr
     with at_work(BridgeProcess(new)) as salvaged:
         assert salvaged.mq("get", "KEPT") == "a message\n"

@@ -30,8 +30,8 @@ def channels(bridge: BridgeProcess) -> dict[str, dict[str, Any]]:
 
 def display(bridge: BridgeProcess, *words: str) -> list[Any]:
     """Return the output of DISPLAY, empty if nothing matches."""
-    done = bridge.run_mq("display", *words, "--json")
-    return [json.loads(line) for line in done.stdout.decode().splitlines()]
+    result = bridge.run_mq("display", *words, "--json")
+    return [json.loads(line) for line in result.stdout.decode().splitlines()]
 
 
 def states(bridge: BridgeProcess) -> dict[str, str]:
@@ -71,11 +71,11 @@ def bridge(shared: BridgeProcess) -> Iterator[BridgeProcess]:
 def test_commands_of_one_script_are_executed_in_order(bridge: BridgeProcess) -> None:
     """Even if the service does not know the new channel yet when the next command arrives."""
     channel = "CHANNEL(NEW) CHLTYPE(MQTT)"
-    done = bridge.mqsc(
+    output = bridge.mqsc(
         f"DEFINE {channel} PORT(0)\nSTART {channel}\nDISPLAY CHSTATUS(NEW) CHLTYPE(MQTT)\nSTOP {channel}\n"
     )
-    assert "STATUS(" in done
-    assert "stopped already" not in done
+    assert "STATUS(" in output
+    assert "stopped already" not in output
     bridge.mqsc("DEFINE CHANNEL(LAST) CHLTYPE(MQTT) PORT(0)\nSTART CHANNEL(LAST) CHLTYPE(MQTT)\n")
     port_of(bridge, "LAST")
     assert states(bridge)["NEW"] == "STOPPED"
@@ -205,11 +205,11 @@ def test_stopped_and_started_in_one_script(bridge: BridgeProcess) -> None:
 def test_a_channel_of_the_file_is_started_and_stopped_and_can_be_altered_there_only(bridge: BridgeProcess) -> None:
     bridge.mqsc("STOP CHANNEL(FILE) CHLTYPE(MQTT)")
     eventually(lambda: states(bridge), {"FILE": "STOPPED"})
-    done = bridge.run_mq(
+    process = bridge.run_mq(
         "run", "-", stdin=b"ALTER CHANNEL(FILE) CHLTYPE(MQTT) PORT(1)\nDELETE CHANNEL(FILE) CHLTYPE(MQTT)\n"
     )
-    assert done.returncode == 1
-    assert done.stderr.count(b"the bridge's configuration file defines channel FILE; hint: change it there") == 2
+    assert process.returncode == 1
+    assert process.stderr.count(b"the bridge's configuration file defines channel FILE; hint: change it there") == 2
     with RawClient.connected(started(bridge, "FILE"), "pump-1"):
         pass
 

@@ -25,9 +25,9 @@ Remote = Callable[..., RemoteBridgeProcess]
 def checked(bridge: BridgeProcess) -> str:
     """Return the reason for which the queue manager cannot be used."""
     assert bridge.config is not None
-    done = run("check", bridge.config, "--connect", env=bridge.env)
-    assert done.returncode == 1
-    first, last = done.stderr.splitlines()
+    process = run("check", bridge.config, "--connect", env=bridge.env)
+    assert process.returncode == 1
+    first, last = process.stderr.splitlines()
     assert last == f"mqbridge: error: {bridge.config} is valid, but 1 requirement not met"
     return str(first)
 

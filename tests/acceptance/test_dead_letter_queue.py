@@ -69,11 +69,11 @@ def test_a_mapping_from_the_dead_letter_queue(tmp_path: Path) -> None:
         (aside,) = [json.loads(line) for line in dlq(bridge, "list", "--set-aside", "--json").stdout.splitlines()]
         assert (aside["destination"], aside["put_by"]) == ("SYSTEM.DEAD.LETTER.QUEUE", "notices")
         assert "dead letters that a mapping could not process" in Administrator(bridge).run("status").stdout
-        done = dlq(bridge, "retry", "--set-aside", "--all")
-        assert "retried 1 message: 0 delivered, 1 returned" in done.stdout
-        assert "returned to the queue of messages set aside" in done.stderr
-        done = dlq(bridge, "delete", "--set-aside", "--all", "--yes")
-        assert done.stdout.endswith("deleted 1 message\n")
+        result = dlq(bridge, "retry", "--set-aside", "--all")
+        assert "retried 1 message: 0 delivered, 1 returned" in result.stdout
+        assert "returned to the queue of messages set aside" in result.stderr
+        result = dlq(bridge, "delete", "--set-aside", "--all", "--yes")
+        assert result.stdout.endswith("deleted 1 message\n")
 
 
 def dlq(bridge: BridgeProcess, *words: str) -> Result:
@@ -105,18 +105,18 @@ def test_a_message_that_could_not_be_put_is_mapped_again(bridge: BridgeProcess) 
 
         bridge.mqsc("DEFINE QLOCAL(LATER)\nDEFINE QLOCAL(ELSEWHERE)")
         before = {letter["put_by"]: letter for letter in letters(bridge)}
-        done = dlq(bridge, "retry", "--bound-for", "SOURCE")  # the mapping rejects it again
-        assert done.exit_code == 1 and "retried 1 message: 0 delivered, 1 returned" in done.stdout, done.stderr
-        assert "from mapping from-queue: MQRC_" in done.stderr
+        result = dlq(bridge, "retry", "--bound-for", "SOURCE")  # the mapping rejects it again
+        assert result.exit_code == 1 and "retried 1 message: 0 delivered, 1 returned" in result.stdout, result.stderr
+        assert "from mapping from-queue: MQRC_" in result.stderr
         after = {letter["put_by"]: letter for letter in letters(bridge)}
         assert after["from-queue"]["dead_lettered"] == before["from-queue"]["dead_lettered"]
         bridge.wait_for_depth(DEAD_LETTERS, 2)
-        done = dlq(bridge, "retry", "--bound-for", "SOURCE", "--to", "ELSEWHERE")
-        assert done.exit_code == 0, done.stderr
+        result = dlq(bridge, "retry", "--bound-for", "SOURCE", "--to", "ELSEWHERE")
+        assert result.exit_code == 0, result.stderr
         assert bridge.mq("get", "ELSEWHERE") == "from a queue\n"
-        done = dlq(bridge, "retry", "--all", "--json")
-        assert done.exit_code == 0, done.stderr
-        (retried,) = [json.loads(line) for line in done.stdout.splitlines()]
+        result = dlq(bridge, "retry", "--all", "--json")
+        assert result.exit_code == 0, result.stderr
+        (retried,) = [json.loads(line) for line in result.stdout.splitlines()]
         assert (retried["outcome"], retried["destination"]) == ("delivered", "LATER by mapping from-topic")
         bridge.wait_for_depth("LATER", 1)
         assert [message["body"] for message in bridge.messages("LATER")] == ["from a topic"]
@@ -131,13 +131,13 @@ def test_a_message_for_a_client_is_retried_after_the_client_has_connected(bridge
     bridge.wait_for_depth(DEAD_LETTERS, 1)
     (letter,) = letters(bridge)
     assert (letter["reason_name"], letter["destination_queue_manager"]) == ("MQRC_UNKNOWN_REMOTE_Q_MGR", "sleeper")
-    done = dlq(bridge, "retry", "--all")
-    assert done.exit_code == 1 and "1 returned" in done.stdout and "MQRC_UNKNOWN_REMOTE_Q_MGR" in done.stderr
+    result = dlq(bridge, "retry", "--all")
+    assert result.exit_code == 1 and "1 returned" in result.stdout and "MQRC_UNKNOWN_REMOTE_Q_MGR" in result.stderr
     bridge.wait_for_depth(DEAD_LETTERS, 1)
     with RawClient(bridge.port, "sleeper", clean=False) as sleeper:
         assert sleeper.connect().return_code == 0
-        done = dlq(bridge, "retry", "--client", "sleeper")
-        assert done.exit_code == 0, done.stderr
+        result = dlq(bridge, "retry", "--client", "sleeper")
+        assert result.exit_code == 0, result.stderr
         publication = sleeper.take()
         assert (publication.topic, publication.payload) == ("alarms/7", b"wake up")
     assert letters(bridge) == []
@@ -167,16 +167,16 @@ def test_a_name_that_a_message_may_choose_after_a_reload(tmp_path: Path) -> None
         (status,) = Administrator(bridge).json("mapping", "list")
         assert "'SYSTEM.PLANT' is a SYSTEM object, and the message chose it" in status["last_error"]
         assert 'hint: allow: ["SYSTEM.PLANT"] in the mapping' in status["last_error"]
-        done = dlq(bridge, "retry", "--all")
-        assert done.exit_code == 1 and "1 returned" in done.stdout
+        result = dlq(bridge, "retry", "--all")
+        assert result.exit_code == 1 and "1 returned" in result.stdout
         assert bridge.config is not None
         head = bridge.config.read_text().split("control_socket:")[0].rstrip("\n")
         allowed = CHOSEN.format(control, ', allow: ["SYSTEM.PLANT"]')
         bridge.config.write_text(head + allowed)
         assert Administrator(bridge).does("reload") == "mapping chosen changed\n"
-        done = dlq(bridge, "retry", "--all")
-        assert done.exit_code == 0, done.stderr
-        assert "retried 1 message: 1 delivered" in done.stdout
+        result = dlq(bridge, "retry", "--all")
+        assert result.exit_code == 0, result.stderr
+        assert "retried 1 message: 1 delivered" in result.stdout
         assert [message["body"] for message in bridge.messages("SYSTEM.PLANT")] == ["chosen"]
         assert letters(bridge) == []
 

@@ -135,10 +135,10 @@ def bridge(authority: Authority, key: ec.EllipticCurvePrivateKey) -> Iterator[Br
 
 
 def password(file: Path, user: str) -> None:
-    done = CliRunner().invoke(
+    result = CliRunner().invoke(
         program, ["passwd", str(file), user, "--stdin", "--scram-iterations", "4096"], input=f"{SECRET}\n"
     )
-    assert done.exit_code == 0, done.output
+    assert result.exit_code == 0, result.output
 
 
 def reset(client: RawClient, moment: str) -> None:

@@ -396,8 +396,8 @@ def test_other_processes_open_the_database_while_commits_fail(
     rounds = 0
     while bridge.running and rounds < ROUNDS:
         for command in commands:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-            assert done.returncode == 0 or not bridge.running, done
+            process = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+            assert process.returncode == 0 or not bridge.running, process
         rounds += 1
     assert bridge.running, f"ended in round {rounds}: {bridge.ended()}\n{bridge.log}"
     failing.unlink()

@@ -29,16 +29,18 @@ def test_the_report_about_the_stand_in(tmp_path: Path) -> None:
     host = bridge.queue_manager.start()
     environment = {"MQTT_PORT": str(port), "MQBRIDGE": str(MQBRIDGE), "SUBSCRIPTIONS": "50", "MQI_STANDIN": host.place}
     command = ["sh", SCRIPT, "-c", str(bridge.config), "-o", str(tmp_path / "report")]
-    done = subprocess.run(command, env=bridge.env | environment, capture_output=True, text=True, check=False)
+    process = subprocess.run(command, env=bridge.env | environment, capture_output=True, text=True, check=False)
     report = (tmp_path / "report").read_text()
-    assert done.stdout == report
+    assert process.stdout == report
     assert [line for line in report.splitlines() if line.startswith("fail ")] == [
         # The stand-in accepts any channel and name.
         "fail  refusal codes: a connection to an unknown channel is accepted"
     ], report
     assert report.count("\npass  mqtt") == 10, report
-    assert "has all that the bridge needs" in report and "for the bridge: no acknowledged message is lost" in report
-    assert done.returncode == 1 and report.rstrip().rpartition("\n")[2].startswith("FAILED: ")
+    assert (
+        "meets all requirements of the bridge" in report and "for the bridge: no acknowledged message is lost" in report
+    )
+    assert process.returncode == 1 and report.rstrip().rpartition("\n")[2].startswith("FAILED: ")
     bridge.discard()
 
 
@@ -58,10 +60,10 @@ def test_without_consent_to_the_licence_nothing_is_started(
     docker.chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     command = ["sh", SCRIPT, *arguments]
-    done = subprocess.run(
+    process = subprocess.run(
         command, env=environment, cwd=tmp_path, input=answer, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, message in done.stderr, (tmp_path / "started").exists()) == (status, True, False)
+    assert (process.returncode, message in process.stderr, (tmp_path / "started").exists()) == (status, True, False)
 
 
 def test_the_workflow_runs_the_script_and_is_marked_as_not_run() -> None:

@@ -153,32 +153,32 @@ def test_the_bridge_listens_on_loopback_only_by_default(bridge: BridgeProcess) -
 # Listening fails after the start of either queue manager.
 @pytest.mark.queue_managers("embedded")
 def test_a_port_in_use(tmp_path: Path, bridge: BridgeProcess) -> None:
-    done = run("run", "--data-dir", tmp_path / "data", "--port", str(bridge.port))
-    assert done.returncode == 1
-    assert f"channel PLAIN.MQTT cannot listen on 127.0.0.1:{bridge.port}" in done.stderr
-    assert "make run ARGS='--port 0'" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stderr.count("MQB0016S cannot start: ") == 1 == done.stderr.count("CRITICAL")
+    process = run("run", "--data-dir", tmp_path / "data", "--port", str(bridge.port))
+    assert process.returncode == 1
+    assert f"channel PLAIN.MQTT cannot listen on 127.0.0.1:{bridge.port}" in process.stderr
+    assert "make run ARGS='--port 0'" in process.stderr
+    assert "Traceback" not in process.stderr
+    assert process.stderr.count("MQB0016S cannot start: ") == 1 == process.stderr.count("CRITICAL")
 
 
 # IBM MQ has no data directory. test_lost_queue_manager.py runs two bridges on one queue manager.
 @pytest.mark.queue_managers("embedded")
 def test_a_second_bridge_on_the_same_data_directory(bridge: BridgeProcess) -> None:
-    done = run("run", "--data-dir", bridge.data_directory, "--port", "0")
-    assert done.returncode == 1
+    process = run("run", "--data-dir", bridge.data_directory, "--port", "0")
+    assert process.returncode == 1
     assert bridge.process is not None
-    assert f"{bridge.data_directory} is in use by another bridge (process {bridge.process.pid})" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert f"{bridge.data_directory} is in use by another bridge (process {bridge.process.pid})" in process.stderr
+    assert "Traceback" not in process.stderr
     with RawClient.connected(bridge.port, "still-served") as client:
         client.ping()
 
 
 def test_an_invalid_data_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = run("run", "--data-dir", tmp_path / "file", "--port", "0")
-    assert done.returncode == 1
-    assert str(tmp_path / "file") in done.stderr
-    assert "Traceback" not in done.stderr
+    process = run("run", "--data-dir", tmp_path / "file", "--port", "0")
+    assert process.returncode == 1
+    assert str(tmp_path / "file") in process.stderr
+    assert "Traceback" not in process.stderr
 
 
 def test_a_data_directory_of_another_user_causes_a_hint(tmp_path: Path) -> None:
@@ -186,18 +186,18 @@ def test_a_data_directory_of_another_user_causes_a_hint(tmp_path: Path) -> None:
     # As an ordinary user, with limited permissions.
     command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
     command += [str(MQBRIDGE), "run", "--data-dir", str(tmp_path / "data"), "--port", "0"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 1
-    assert "Permission denied" in done.stderr and "hint: if another user started the bridge" in done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert process.returncode == 1
+    assert "Permission denied" in process.stderr and "hint: if another user started the bridge" in process.stderr
 
 
 def test_a_configuration_with_mistakes(tmp_path: Path) -> None:
     """Exit status 2, one line per mistake, and a summary (tests/unit/config and tests/unit/cli check the lines)."""
     file = tmp_path / "bridge.yaml"
     file.write_text("channels:\n  - nmae: X\n    port: abc\n    address: 0.0.0.0\nlimits:\n  in_flight: 0\n")
-    done = run("run", file)
-    assert (done.returncode, done.stdout) == (2, "")
-    *lines, summary = done.stderr.splitlines()
+    process = run("run", file)
+    assert (process.returncode, process.stdout) == (2, "")
+    *lines, summary = process.stderr.splitlines()
     assert summary == f"mqbridge: error: {file}: 4 mistakes"
     assert [line.removeprefix(f"{file}:").partition(":")[0] for line in lines] == ["2", "3", "4", "6"]
 

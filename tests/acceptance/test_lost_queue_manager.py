@@ -40,19 +40,19 @@ class Traffic:
         self._failures: list[BaseException] = []
         self.subscriber.connect(bridge.port)
         self.publisher.connect(bridge.port)
-        done: list[tuple[Publisher | DurableSubscriber, Callable[[], bool]]] = [
+        clients_and_ends: list[tuple[Publisher | DurableSubscriber, Callable[[], bool]]] = [
             (self.publisher, lambda: self.publisher.finished),
             (self.subscriber, lambda: len(self.subscriber.numbers) == count),
         ]
         self._threads = [
-            threading.Thread(target=self._work, args=client_and_end, daemon=True) for client_and_end in done
+            threading.Thread(target=self._work, args=client_and_end, daemon=True) for client_and_end in clients_and_ends
         ]
         for thread in self._threads:
             thread.start()
 
-    def _work(self, client: Publisher | DurableSubscriber, done: Callable[[], bool]) -> None:
+    def _work(self, client: Publisher | DurableSubscriber, has_finished: Callable[[], bool]) -> None:
         try:
-            while not done():
+            while not has_finished():
                 client.step()
         except BaseException as failure:
             self._failures.append(failure)
@@ -274,7 +274,7 @@ def test_a_missing_object_of_the_queue_manager(remote: Callable[..., RemoteBridg
     bridge.queue_manager.start()
     bridge.mqsc(f"DELETE QLOCAL({TRANSMISSION_QUEUE})\n")
     assert bridge.config is not None
-    done = run("run", bridge.config, "--port", "0", env=bridge.env)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert re.search(rf"DEFINE QLOCAL\('{TRANSMISSION_QUEUE}'\).*XMITQ", done.stderr), done.stderr
+    process = run("run", bridge.config, "--port", "0", env=bridge.env)
+    assert process.returncode == 1
+    assert "Traceback" not in process.stderr
+    assert re.search(rf"DEFINE QLOCAL\('{TRANSMISSION_QUEUE}'\).*XMITQ", process.stderr), process.stderr

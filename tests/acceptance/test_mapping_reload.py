@@ -57,10 +57,12 @@ def test_reload(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tm
 
     # An invalid file changes nothing, and the error is reported.
     configure(bridge, WRONG)
-    done = Administrator(bridge).run("reload")
-    assert done.exit_code != 0
+    result = Administrator(bridge).run("reload")
+    assert result.exit_code != 0
     line = bridge.config.read_text().splitlines().index(WRONG.splitlines()[-1]) + 1
-    assert any(complaint.startswith(f"{bridge.config}:{line}:") for complaint in done.stderr.splitlines()), done.stderr
+    assert any(complaint.startswith(f"{bridge.config}:{line}:") for complaint in result.stderr.splitlines()), (
+        result.stderr
+    )
     assert bridge.process is not None
     bridge.process.send_signal(signal.SIGHUP)
     until(lambda: "nothing has changed" in bridge.log, lambda: bridge.log)

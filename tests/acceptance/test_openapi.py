@@ -79,11 +79,11 @@ def test_each_path_answers_as_described(
         *options,
     ]
     headers = ["-H", f"Authorization: Bearer {TOKEN}{name}", "-H", "Accept: application/json"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, *headers, "--exclude-checks", left_out, "--request-timeout", str(PATIENCE)],
         capture_output=True,
         text=True,
         cwd=tmp_path,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-8_000:] + done.stderr
+    assert process.returncode == 0, process.stdout[-8_000:] + process.stderr

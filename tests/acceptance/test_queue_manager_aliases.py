@@ -27,8 +27,8 @@ def test_clients_with_an_alias_get_messages_and_the_default_route_stays(tmp_path
     bridge.env["MQI_STANDIN"] = host.place
 
     def run(script: str) -> None:
-        done = bridge.run_mq("run", "-", stdin=script.encode())
-        assert done.returncode == 0, done.stdout + done.stderr
+        process = bridge.run_mq("run", "-", stdin=script.encode())
+        assert process.returncode == 0, process.stdout + process.stderr
 
     run("DEFINE QLOCAL(HUB) USAGE(XMITQ)\nALTER QMGR DEFXMITQ(HUB)\n")
     lacking = mqbridge(bridge, "check", "--connect")

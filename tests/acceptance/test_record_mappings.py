@@ -97,9 +97,9 @@ def test_a_copybook_that_changes_while_the_queue_is_full(bridge: BridgeProcess, 
     until(lambda: status(bridge, "readings")["state"] == "retrying", lambda: bridge.log)
     # An invalid copybook changes nothing.
     (tmp_path / "reading.cpy").write_text(COPYBOOK.replace("COMP-3", "COMP-9"))
-    done = Administrator(bridge).run("reload")
-    assert done.exit_code != 0
-    assert "reading.cpy:3:53: the clause COMP-9 is not supported" in done.stderr
+    result = Administrator(bridge).run("reload")
+    assert result.exit_code != 0
+    assert "reading.cpy:3:53: the clause COMP-9 is not supported" in result.stderr
     # A longer field: the waiting record gets the new layout, and those on the queue keep theirs.
     (tmp_path / "reading.cpy").write_text(COPYBOOK.replace("X(4)", "X(6)"))
     assert "mapping readings changed" in Administrator(bridge).does("reload")

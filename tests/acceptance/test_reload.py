@@ -72,9 +72,9 @@ def reload(bridge: BridgeProcess, config: str, *, whole: bool = True) -> list[st
     If the reload is incomplete (`whole` is False), the lines are on standard error.
     """
     write(bridge, config)
-    done = Administrator(bridge).run("reload")
-    changes, other_output = (done.stdout, done.stderr) if whole else (done.stderr, done.stdout)
-    assert (done.exit_code, other_output) == (0 if whole else 1, ""), done.output
+    result = Administrator(bridge).run("reload")
+    changes, other_output = (result.stdout, result.stderr) if whole else (result.stderr, result.stdout)
+    assert (result.exit_code, other_output) == (0 if whole else 1, ""), result.output
     return [line for line in changes.splitlines() if line != "no mapping has changed"]
 
 
@@ -313,10 +313,10 @@ def test_a_file_with_a_mistake_changes_nothing(
     client = RawClient.connected(bridge.ports["B"], "c", level=5)
     for mistake, says in MISTAKES.values():
         write(bridge, channels("name: A, port: 0, protocols: [MQTTV3]", more=mistake + "log: {level: debug}\n"))
-        done = Administrator(bridge).run("reload")
-        assert (done.exit_code, done.stdout) == (1, ""), mistake
-        assert says in done.stderr, (mistake, done.stderr)
-        assert done.stderr.splitlines()[-1] == "nothing has changed"
+        result = Administrator(bridge).run("reload")
+        assert (result.exit_code, result.stdout) == (1, ""), mistake
+        assert says in result.stderr, (mistake, result.stderr)
+        assert result.stderr.splitlines()[-1] == "nothing has changed"
         client.ping()
         RawClient.connected(bridge.ports["A"], "d").disconnect()
     assert audit.read_text().count('"event":"reload refused"') == len(MISTAKES)

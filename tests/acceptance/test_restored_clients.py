@@ -96,8 +96,8 @@ class Keeper:
 
 def backup(tmp_path: Path, bridge: BridgeProcess) -> None:
     """Make a backup, and a copy of the files of this moment."""
-    done = mqbridge("data", "backup", tmp_path / "b.db", "--data-dir", bridge.data_directory, "--force")
-    assert done.returncode == 0, done.stderr
+    process = mqbridge("data", "backup", tmp_path / "b.db", "--data-dir", bridge.data_directory, "--force")
+    assert process.returncode == 0, process.stderr
     (tmp_path / "older").mkdir(exist_ok=True)
     for file in bridge.data_directory.glob("queuemanager.db*"):
         shutil.copy(file, tmp_path / "older")
@@ -108,15 +108,15 @@ def salvage(tmp_path: Path) -> BridgeProcess:
     bridge = BridgeProcess(tmp_path / "salvaged")
     older = tmp_path / "older"
     shutil.copy(tmp_path / "data" / "queuemanager.witness", older)
-    done = mqbridge("data", "salvage", "--accept-loss", older, bridge.data_directory)
-    assert done.returncode == 0, done.stderr
+    process = mqbridge("data", "salvage", "--accept-loss", older, bridge.data_directory)
+    assert process.returncode == 0, process.stderr
     return bridge
 
 
 def restore(tmp_path: Path, name: str = "restored") -> BridgeProcess:
     bridge = BridgeProcess(tmp_path / name)
-    done = mqbridge("data", "restore", tmp_path / "b.db", "--data-dir", bridge.data_directory)
-    assert done.returncode == 0, done.stderr
+    process = mqbridge("data", "restore", tmp_path / "b.db", "--data-dir", bridge.data_directory)
+    assert process.returncode == 0, process.stderr
     return bridge
 
 

@@ -24,14 +24,6 @@ pytestmark = pytest.mark.queue_managers("embedded")
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Mosquitto]:
-    (tmp_path / "mosquitto").mkdir()
-    process = Mosquitto(tmp_path / "mosquitto").start()
-    yield process
-    process.stop()
-
-
-@pytest.fixture
 def relay(broker: Mosquitto) -> Iterator[FrozenRelay]:
     with FrozenRelay(broker.port) as relay:
         yield relay
@@ -71,14 +63,14 @@ def numbered(word: str, count: int) -> list[str]:
 
 def restore(tmp_path: Path, config: str) -> BridgeProcess:
     restored = bridge_of(tmp_path / "restored", config)
-    done = mqbridge("data", "restore", tmp_path / "b.db", "--data-dir", restored.data_directory)
-    assert done.returncode == 0, done.stderr
+    process = mqbridge("data", "restore", tmp_path / "b.db", "--data-dir", restored.data_directory)
+    assert process.returncode == 0, process.stderr
     return restored
 
 
 def backup(tmp_path: Path, bridge: BridgeProcess) -> None:
-    done = mqbridge("data", "backup", tmp_path / "b.db", "--data-dir", bridge.data_directory)
-    assert done.returncode == 0, done.stderr
+    process = mqbridge("data", "backup", tmp_path / "b.db", "--data-dir", bridge.data_directory)
+    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.parametrize("version", ["3.1.1", "5"])

@@ -79,8 +79,8 @@ def publish_numbers(port: int, topic: str, numbers: range, *, qos: int = 1) -> N
 
 def subscriptions(bridge: BridgeProcess, name: str) -> list[str]:
     """Return the names of the queue manager's subscriptions with this beginning."""
-    done = bridge.run_mq("display", f"SUB('{name}*')", "--json")
-    return [] if done.returncode else [json.loads(line)["SUB"] for line in done.stdout.splitlines()]
+    process = bridge.run_mq("display", f"SUB('{name}*')", "--json")
+    return [] if process.returncode else [json.loads(line)["SUB"] for line in process.stdout.splitlines()]
 
 
 @pytest.mark.parametrize("levels", [(4, 4), (5, 5), (3, 4, 5)], ids=str)
@@ -206,5 +206,7 @@ def test_mosquitto_sub(bridge: BridgeProcess, unique: str) -> None:
     ):
         for number in range(4):
             publish(bridge.port, f"{unique}/t", f"{number}", qos=1, version="mqttv5")
-        came = [[int(member.message()["payload"]) for _ in range(2)] for member in (first, second)]
-        assert sorted(itertools.chain(*came)) == [0, 1, 2, 3] and all(numbers == sorted(numbers) for numbers in came)
+        numbers_of_members = [[int(member.message()["payload"]) for _ in range(2)] for member in (first, second)]
+        assert sorted(itertools.chain(*numbers_of_members)) == [0, 1, 2, 3] and all(
+            numbers == sorted(numbers) for numbers in numbers_of_members
+        )

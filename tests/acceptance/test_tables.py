@@ -112,8 +112,8 @@ def test_reload(bridge: BridgeProcess, unique: str, tmp_path: Path) -> None:
     """It reads changed files at once, including tables of unchanged mappings, and rejects invalid ones."""
     administrator, config = Administrator(bridge), config_of(tmp_path, unique)
     rows(tmp_path, "d7,TWO,Potsdam,4", "d8,TWO,Bonn,3", "d9,TWO,Ulm,3")
-    done = administrator.does("reload")
-    assert "table devices changed: 3 rows" in done and "no mapping has changed" in done
+    output = administrator.does("reload")
+    assert "table devices changed: 3 rows" in output and "no mapping has changed" in output
     send(bridge, unique, "d7")
     assert taken(bridge, "TWO")["site"] == "Potsdam"
     rows(tmp_path, "d7,TWO")
@@ -126,8 +126,8 @@ def test_reload(bridge: BridgeProcess, unique: str, tmp_path: Path) -> None:
     text = bridge.config.read_text()
     rest = text[: text.index("admin:")] if not text.startswith("admin:") else ""
     bridge.config.write_text(rest + yaml.safe_dump(config))
-    done = administrator.does("reload")
-    assert "table devices changed: 1 row" in done and "mapping up" in done
+    output = administrator.does("reload")
+    assert "table devices changed: 1 row" in output and "mapping up" in output
     send(bridge, unique, "d7")
     assert taken(bridge, "ONE") == {"site": "Hof", "value": 3.0}
     bridge.restart()

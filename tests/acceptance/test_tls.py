@@ -108,8 +108,8 @@ def users_of(bridge: BridgeProcess) -> list[str]:
 def test_a_certificate_whose_user_name_is_too_long_for_mq_is_rejected(
     bridge: BridgeProcess, certificates: Path
 ) -> None:
-    done = publish(bridge, "REQUIRED", certificates, *own(certificates, "temperature-sensor-1"))
-    assert done.returncode != 0
+    process = publish(bridge, "REQUIRED", certificates, *own(certificates, "temperature-sensor-1"))
+    assert process.returncode != 0
     assert users_of(bridge) == []
     assert "its user name 'temperature-sensor-1' is longer than 12 bytes" in bridge.log
 
@@ -120,8 +120,8 @@ def test_a_record_maps_a_certificate_whose_user_name_is_too_long_for_mq(
     record = "SET CHLAUTH(REQUIRED) TYPE(SSLPEERMAP) SSLPEER('CN=temperature*') USERSRC(MAP) MCAUSER('sensor')"
     bridge.mqsc(f"{record} ACTION(ADD)\n")
     try:
-        done = publish(bridge, "REQUIRED", certificates, *own(certificates, "temperature-sensor-1"))
-        assert done.returncode == 0, done.stderr
+        process = publish(bridge, "REQUIRED", certificates, *own(certificates, "temperature-sensor-1"))
+        assert process.returncode == 0, process.stderr
         assert users_of(bridge) == ["sensor"]
     finally:
         bridge.mqsc("SET CHLAUTH(REQUIRED) TYPE(SSLPEERMAP) SSLPEER('CN=temperature*') ACTION(REMOVE)\n")
@@ -130,8 +130,8 @@ def test_a_record_maps_a_certificate_whose_user_name_is_too_long_for_mq(
 @pytest.mark.parametrize("channel", ["TLS", "OPTIONAL", "TLS12", "TLS13"])
 def test_a_publication_over_tls(bridge: BridgeProcess, certificates: Path, channel: str) -> None:
     """A client that trusts the authority publishes, with each version of TLS."""
-    done = publish(bridge, channel, certificates)
-    assert done.returncode == 0, done.stderr
+    process = publish(bridge, channel, certificates)
+    assert process.returncode == 0, process.stderr
     assert len(users_of(bridge)) == 1
 
 
@@ -147,8 +147,8 @@ def test_a_publication_over_tls(bridge: BridgeProcess, certificates: Path, chann
 def test_messages_that_a_client_does_not_accept(
     bridge: BridgeProcess, certificates: Path, channel: str, options: tuple[str, ...], host: str
 ) -> None:
-    done = publish(bridge, channel, certificates, *(option.format(certificates) for option in options), host=host)
-    assert done.returncode != 0
+    process = publish(bridge, channel, certificates, *(option.format(certificates) for option in options), host=host)
+    assert process.returncode != 0
     assert users_of(bridge) == []
 
 
@@ -174,8 +174,8 @@ def test_rejected_certificates(
     """
     before = len(bridge.log)
     options = () if name is None else own(certificates, name)
-    done = publish(bridge, channel, certificates, *options, "--ciphers", "ALL:@SECLEVEL=0")
-    assert done.returncode != 0
+    process = publish(bridge, channel, certificates, *options, "--ciphers", "ALL:@SECLEVEL=0")
+    assert process.returncode != 0
     eventually(lambda: bool(re.search(reason, bridge.log[before:])), True)
     assert f"channel {channel}:" in bridge.log[before:]
     assert users_of(bridge) == []
@@ -242,21 +242,21 @@ def test_a_certificate_determines_the_user(
 ) -> None:
     """The Common Name is the user. A client without a certificate has no user, whatever name it claims."""
     options = () if name is None else own(certificates, name)
-    done = publish(bridge, channel, certificates, *options, "-u", "mqm")
-    assert done.returncode == 0, done.stderr
+    process = publish(bridge, channel, certificates, *options, "-u", "mqm")
+    assert process.returncode == 0, process.stderr
     assert users_of(bridge) == users
 
 
 def test_a_certificate_of_a_privileged_user(bridge: BridgeProcess, certificates: Path) -> None:
-    done = publish(bridge, "REQUIRED", certificates, *own(certificates, "mqm"))
-    assert "not authorised" in done.stderr
+    result = publish(bridge, "REQUIRED", certificates, *own(certificates, "mqm"))
+    assert "not authorised" in result.stderr
     assert "user 'mqm' is blocked by channel authentication record '*' of type BLOCKUSER" in bridge.log
 
 
 def test_versions_ciphers_and_alpn(bridge: BridgeProcess, certificates: Path) -> None:
     """openssl s_client sees MQTT offered by ALPN, and the cipher of the CipherSpec."""
     command = ["openssl", "s_client", "-connect", f"localhost:{bridge.ports['TLS12']}", "-alpn", "mqtt"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, "-CAfile", f"{certificates}/ca.pem"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -264,9 +264,9 @@ def test_versions_ciphers_and_alpn(bridge: BridgeProcess, certificates: Path) ->
         timeout=PATIENCE,
         check=False,
     )
-    assert "ALPN protocol: mqtt" in done.stdout
-    assert "Cipher is ECDHE-ECDSA-AES256-GCM-SHA384" in done.stdout
-    assert "Verify return code: 0 (ok)" in done.stdout
+    assert "ALPN protocol: mqtt" in process.stdout
+    assert "Cipher is ECDHE-ECDSA-AES256-GCM-SHA384" in process.stdout
+    assert "Verify return code: 0 (ok)" in process.stdout
     assert subprocess.run(
         [*command, "-tls1_3"], stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False
     ).returncode

@@ -292,7 +292,7 @@ def campaign(options: argparse.Namespace, base: Path, folder: Path, console: Con
     chosen = rows(options)
     results = {row: Figures() for row in chosen}
     for number, servers in rounds(options, base, server_cores):
-        for done, row in enumerate(chosen):
+        for index, row in enumerate(chosen):
             for server in servers:
                 ceiling = row.ceiling() if server.name == "present" else None
                 before = psutil.Process(server.pid).cpu_times()
@@ -318,8 +318,8 @@ def campaign(options: argparse.Namespace, base: Path, folder: Path, console: Con
                 results[row].cpu.setdefault(server.name, []).append(cpu)
                 if failure:
                     results[row].remarks.append(f"{server.name}, round {number}: {json.dumps(figures)}")
-            if done % 10 == 9:
-                console.print(f"round {number} of {options.rounds}: {done + 1} of {len(chosen)} rows", highlight=False)
+            if index % 10 == 9:
+                console.print(f"round {number} of {options.rounds}: {index + 1} of {len(chosen)} rows", highlight=False)
     return results
 
 

@@ -29,12 +29,12 @@ def measure(kind: str, *, timeout: float, core: int | None, **parameters: object
     request = json.dumps({"kind": kind, "core": core, "parameters": parameters})
     command = [sys.executable, "-m", "tests.benchmarks.generator"]
     try:
-        done = subprocess.run(command, input=request, capture_output=True, text=True, timeout=timeout, check=False)
+        process = subprocess.run(command, input=request, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
         raise MeasureFailed(f"no result within {timeout:.0f} s") from None
-    if done.returncode:
-        raise MeasureFailed((done.stderr.strip().splitlines() or ["ended without a word"])[-1])
-    figures: dict[str, Any] = json.loads(done.stdout)
+    if process.returncode:
+        raise MeasureFailed((process.stderr.strip().splitlines() or ["ended without a word"])[-1])
+    figures: dict[str, Any] = json.loads(process.stdout)
     return figures
 
 

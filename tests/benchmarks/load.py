@@ -232,8 +232,8 @@ class Load:
         for client in clients:
             channel = client.channel
             if channel.out:
-                done = channel.flush()
-                wanted = selectors.EVENT_READ | (0 if done else selectors.EVENT_WRITE)
+                flushed = channel.flush()
+                wanted = selectors.EVENT_READ | (0 if flushed else selectors.EVENT_WRITE)
                 if self.selector.get_key(channel.socket).events != wanted:
                     self.selector.modify(channel.socket, wanted, client)
 

@@ -73,11 +73,11 @@ class Ground:
         configuration = load(file)
         environment = environment_of(configuration, file, Path(self.place.directory))
         (config,) = configuration.pipelines.values()
-        done: list[CompletedBatch] = []
+        batches: list[CompletedBatch] = []
         plans = {name: lambda: plan(self.spark, name, config, environment)}
-        runner = PipelineRunner(self.spark, plans, report=lambda _: None, once=True, on_batch=done.append)
-        assert not runner.run() and sum(batch.rows_out for batch in done) == rows, done
-        return _rate([batch.rows_in for batch in done], [batch.seconds for batch in done]) if rows else 0.0
+        runner = PipelineRunner(self.spark, plans, report=lambda _: None, once=True, on_batch=batches.append)
+        assert not runner.run() and sum(batch.rows_out for batch in batches) == rows, batches
+        return _rate([batch.rows_in for batch in batches], [batch.seconds for batch in batches]) if rows else 0.0
 
     def from_queue(self, name: str, queue: str, to: str, columns: str) -> float:
         """Return rows per second from a queue."""
@@ -100,10 +100,10 @@ class Ground:
         writer = read.writeStream.format("parquet").option("checkpointLocation", f"{place}/checkpoint")
         query = writer.trigger(availableNow=True).start(f"{place}/out")
         query.awaitTermination()
-        done = [progress for progress in query.recentProgress if progress.numInputRows]
+        batches = [progress for progress in query.recentProgress if progress.numInputRows]
         return _rate(
-            [progress.numInputRows for progress in done],
-            [progress.durationMs["triggerExecution"] / 1_000 for progress in done],
+            [progress.numInputRows for progress in batches],
+            [progress.durationMs["triggerExecution"] / 1_000 for progress in batches],
         )
 
 

@@ -67,11 +67,11 @@ def measure(master: str, rows: int) -> None:
             spent = meter.read() - before
             meter.stop()
             batches = [progress for progress in query.recentProgress if progress.numInputRows][1:]
-            done = sum(progress.numInputRows for progress in batches)
+            measured_rows = sum(progress.numInputRows for progress in batches)
             seconds = sum(progress.durationMs["triggerExecution"] for progress in batches) / 1000
-            cpu = (spent["JVM"] + spent["Python"]) / done * 1e6
+            cpu = (spent["JVM"] + spent["Python"]) / measured_rows * 1e6
             name = f"{count} queue{'s' if count > 1 else ''}, partitions {partitions or 'default'}"
-            print(f"{master:9} {name:32} {done / seconds:8,.0f} rows/s  CPU {cpu:5.1f} us a row", flush=True)
+            print(f"{master:9} {name:32} {measured_rows / seconds:8,.0f} rows/s  CPU {cpu:5.1f} us a row", flush=True)
     spark.stop()
 
 

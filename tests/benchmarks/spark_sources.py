@@ -106,9 +106,9 @@ class Roads:
         query.awaitTermination()
         seconds, spent = time.perf_counter() - start, meter.read() - before
         meter.stop()
-        done = [progress for progress in query.recentProgress if progress.numInputRows]
-        rows = sum(progress.numInputRows for progress in done[1:])
-        assert rows + done[0].numInputRows == self.rows, (rows, done)
+        batches = [progress for progress in query.recentProgress if progress.numInputRows]
+        rows = sum(progress.numInputRows for progress in batches[1:])
+        assert rows + batches[0].numInputRows == self.rows, (rows, batches)
         report(name, rows, seconds, spent)
 
     def parquet(self, columns: str) -> None:

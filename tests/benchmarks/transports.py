@@ -94,8 +94,8 @@ def rate(program: Path, port: int, shape: Sequence[object], seconds: float, tran
     """Return the messages per second received in one run."""
     _, publishers, subscribers, pairs, window = shape
     numbers = (port, publishers, subscribers, pairs, 1, window, 100, 0, seconds, 4, 0)
-    done = subprocess.run([str(program), *map(str, numbers), transport], capture_output=True, text=True, check=True)
-    figures = json.loads(done.stdout)
+    process = subprocess.run([str(program), *map(str, numbers), transport], capture_output=True, text=True, check=True)
+    figures = json.loads(process.stdout)
     if figures["failure"]:
         raise SystemExit(f"{transport}, {shape[0]}: {figures['failure']}")
     return float(figures["rate"])
@@ -113,9 +113,9 @@ def handshakes(port: int, kind: str, seconds: float) -> float:
         f"{max(1, round(seconds))}",
         "-tls1_3",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    match = re.search(r"(\d+) connections in (\d+) real seconds", done.stdout)
-    assert match, done.stdout + done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    match = re.search(r"(\d+) connections in (\d+) real seconds", process.stdout)
+    assert match, process.stdout + process.stderr
     return int(match[1]) / int(match[2])
 
 

@@ -232,15 +232,17 @@ class BridgeProcess:
         It runs in this process, which is ten times as fast. tests/unit/cli/test_process.py runs processes.
         """
         command = [str(word) for word in self.mq_command(*words)]
-        done = CliRunner().invoke(program, command[1:], input=stdin, catch_exceptions=False)
-        assert_no_secret(done.output, f"what mqbridge {command[1:3]} printed")
-        return subprocess.CompletedProcess(command, done.exit_code, done.stdout_bytes, done.stderr_bytes)
+        result = CliRunner().invoke(program, command[1:], input=stdin, catch_exceptions=False)
+        assert_no_secret(result.output, f"what mqbridge {command[1:3]} printed")
+        return subprocess.CompletedProcess(command, result.exit_code, result.stdout_bytes, result.stderr_bytes)
 
     def mq(self, *words: str, stdin: bytes = b"") -> str:
         """Run an MQ application that must succeed. Return its output."""
-        done = self.run_mq(*words, stdin=stdin)
-        assert done.returncode == 0, f"mqbridge mq {words}: exit status {done.returncode}, {done.stderr.decode()}"
-        return done.stdout.decode()
+        process = self.run_mq(*words, stdin=stdin)
+        assert process.returncode == 0, (
+            f"mqbridge mq {words}: exit status {process.returncode}, {process.stderr.decode()}"
+        )
+        return process.stdout.decode()
 
     def mq_json(self, *words: str, stdin: bytes = b"") -> list[Any]:
         """Run an MQ application with --json. Return the printed objects."""
@@ -248,11 +250,11 @@ class BridgeProcess:
 
     def messages(self, queue: str) -> list[Any]:
         """Browse all messages of a queue."""
-        done = self.run_mq("get", queue, "--browse", "--limit", "0", "--json")
-        if done.returncode and b"MQRC_NO_MSG_AVAILABLE" in done.stderr:
+        process = self.run_mq("get", queue, "--browse", "--limit", "0", "--json")
+        if process.returncode and b"MQRC_NO_MSG_AVAILABLE" in process.stderr:
             return []
-        assert done.returncode == 0, done.stderr.decode()
-        return [json.loads(line) for line in done.stdout.decode().splitlines()]
+        assert process.returncode == 0, process.stderr.decode()
+        return [json.loads(line) for line in process.stdout.decode().splitlines()]
 
     def wait_for_depth(self, queue: str, depth: int) -> None:
         """Wait until a queue has this number of messages. Acknowledged messages are removed a moment later."""

@@ -124,7 +124,7 @@ class Manager(ServedQueueManager):
     def run(self, package: str, program: str, *, connect: bool = True, **variables: str) -> dict[str, Any]:
         """Run a program to its end. Return the contents of `results`."""
         text = PRELUDE + (CONNECT if connect else "") + textwrap.dedent(program) + CODA
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", text, package],
             env=environment(package, **{"MQI_STANDIN": self.place} | variables),
             capture_output=True,
@@ -132,7 +132,7 @@ class Manager(ServedQueueManager):
             timeout=PATIENCE,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-        assert not done.stderr, done.stderr
-        result: dict[str, Any] = json.loads(done.stdout)
+        assert process.returncode == 0, process.stderr
+        assert not process.stderr, process.stderr
+        result: dict[str, Any] = json.loads(process.stdout)
         return result

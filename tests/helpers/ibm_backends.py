@@ -85,14 +85,14 @@ def publication(client_id: str, number: int) -> PublicationMessage:
 
 
 async def ended(backend: IbmBackend, fill: Callable[[Unit], None]) -> Unit:
-    done: asyncio.Future[Unit] = asyncio.get_running_loop().create_future()
+    completion: asyncio.Future[Unit] = asyncio.get_running_loop().create_future()
     unit = Unit()
-    unit.done = done.set_result
+    unit.done = completion.set_result
     fill(unit)
     UNITS.add(unit)
     backend.on_completed = UNITS.completed
     backend.submit(unit)
-    return await asyncio.wait_for(done, PATIENCE)
+    return await asyncio.wait_for(completion, PATIENCE)
 
 
 def keep(unit: Unit, record: StateRecord) -> None:
@@ -107,8 +107,8 @@ def drain(manager: QueueManager, queue: str) -> list[Message]:
     connection = StandInConnection(manager)
     handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
     messages: list[Message] = []
-    while (got := get_or_none(connection, handle, GetOptions())) is not None:
-        messages.append(Message(got.md, got.data))
+    while (message := get_or_none(connection, handle, GetOptions())) is not None:
+        messages.append(Message(message.md, message.data))
     connection.disconnect()
     return messages
 

@@ -67,7 +67,7 @@ class MortalConnection:
         def call(*arguments: Any, **options: Any) -> Any:
             scene = self._scene
             try:
-                done = verb(*arguments, **options)
+                returned = verb(*arguments, **options)
             except MQError as error:
                 if scene.fault.kills and scene.fault.struck and not scene.killed:
                     scene.kill()
@@ -78,7 +78,7 @@ class MortalConnection:
             scene.broker.idle = 0
             if name in ("commit", "backout"):
                 scene.broker.trace.append(name)
-            return done
+            return returned
 
         return call
 
@@ -160,7 +160,7 @@ class Scene:
     def run(
         self,
         config: Any,
-        done: Callable[[], bool],
+        is_finished: Callable[[], bool],
         *,
         fault: Fault | None = None,
         link_fault: LinkFault | None = None,
@@ -173,7 +173,7 @@ class Scene:
         self.environment.guard = LoopGuard({"map": config}, self.name)
         runner = self.runner(config)
         before = time.monotonic() + PATIENCE
-        while not done():
+        while not is_finished():
             if not runner._thread.is_alive():
                 assert self.killed, f"the mapping has ended: {runner.status}"
                 # The cause of the kill is over.

@@ -57,8 +57,8 @@ class MappingSite:
     def put(self, queue: str, body: bytes, *options: str) -> None:
         """Run `mqbridge mq put` in this process, because tables have many rows."""
         arguments = ["mq", "put", queue, *options, "--data-dir", str(self.bridge.data_directory)]
-        done = CliRunner().invoke(program, arguments, input=body)
-        assert done.exit_code == 0, f"{arguments}: {done.output}"
+        result = CliRunner().invoke(program, arguments, input=body)
+        assert result.exit_code == 0, f"{arguments}: {result.output}"
 
     def __enter__(self) -> Self:
         self.bridge.start()

@@ -102,8 +102,8 @@ def publish(port: int, topic: str, payload: str, *arguments: str, qos: int = 0, 
         *body,
         *arguments,
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    process = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert process.returncode == 0, f"{command}: {process.stdout}{process.stderr}"
 
 
 class Subscriber(LineProcess):

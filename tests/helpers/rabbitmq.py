@@ -56,8 +56,8 @@ def with_mqtt_5() -> Path:
             )
         part = _NEWER.with_suffix(f".{os.getpid()}")
         command = ["--variant=minbase", "--include=rabbitmq-server", _SUITE, str(part), _MIRROR]
-        done = subprocess.run([program("debootstrap"), *command], capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout[-2_000:] + done.stderr[-2_000:]
+        process = subprocess.run([program("debootstrap"), *command], capture_output=True, text=True)
+        assert process.returncode == 0, process.stdout[-2_000:] + process.stderr[-2_000:]
         part.rename(_NEWER)
     return _NEWER
 

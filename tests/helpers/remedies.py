@@ -22,7 +22,7 @@ def execute(bridge: BridgeProcess, problem: Any, which: str = "", **names: str) 
     program = shlex.join([str(Path(sys.executable).with_name("mqbridge"))])
     options = ["--config", str(bridge.config), *map(str, bridge.data_options())]
     script = f'mqbridge() {{ {program} "$@" {shlex.join(options)}; }}; {command}'
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash", "-c", script],
         env={**os.environ, **bridge.env},
         stdin=subprocess.DEVNULL,
@@ -30,4 +30,4 @@ def execute(bridge: BridgeProcess, problem: Any, which: str = "", **names: str) 
         text=True,
         timeout=PATIENCE,
     )
-    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    assert process.returncode == 0, f"{command}: {process.stdout}{process.stderr}"

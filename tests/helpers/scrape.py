@@ -67,6 +67,6 @@ class Scrape:
 def promtool(*arguments: str | Path, text: str = "", cwd: Path | None = None) -> str:
     """Return what promtool prints. Skips the test if there is no promtool."""
     command = shutil.which("promtool") or built("promtool", BUILD / "promtool")
-    done = subprocess.run([command, *arguments], input=text, capture_output=True, text=True, cwd=cwd, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    process = subprocess.run([command, *arguments], input=text, capture_output=True, text=True, cwd=cwd, timeout=120)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout + process.stderr

@@ -113,9 +113,9 @@ class Site:
 
     def prepare(self, bridge: RemoteBridgeProcess) -> None:
         """Run the output of `mqsc-script` for a bridge."""
-        done = bridge.run_mq("run", "-", stdin=Administrator(bridge).does("mqsc-script").encode())
+        result = bridge.run_mq("run", "-", stdin=Administrator(bridge).does("mqsc-script").encode())
         failed = [
-            line for line in done.stdout.decode().splitlines() if ": AMQ" in line and "already exists" not in line
+            line for line in result.stdout.decode().splitlines() if ": AMQ" in line and "already exists" not in line
         ]
         assert not failed, failed
         if self._place:

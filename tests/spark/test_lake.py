@@ -166,8 +166,8 @@ def test_messages_of_a_killed_run_are_put_back_only_if_the_target_does_not_have_
             target.write(spool, spool.between(0, 1))
     spool.close()
     words = ("pipeline", "spool", "return", queue, "--yes", "--spool", below, "--data-dir", queues.directory)
-    done = CliRunner().invoke(program, [*map(str, words)])
-    assert done.exit_code == 0 and "put 2 messages" in done.output, done.output
+    result = CliRunner().invoke(program, [*map(str, words)])
+    assert result.exit_code == 0 and "put 2 messages" in result.output, result.output
     assert sorted(rows_of(tmp_path / "target", format)) == [b"0", b"1"] and queues.bodies(queue) == [b"2", b"3"]
 
 
@@ -192,8 +192,8 @@ def test_columns_of_a_delta_table(queues: Queues, tmp_path: Path) -> None:
     def run(*words: str, body: bytes) -> tuple[int, str]:
         queues.put(queue, body)
         place = ("--data-dir", str(queues.directory), "--queue", queue, "--format", "delta", "--once")
-        done = CliRunner().invoke(program, ["lake", str(target), *place, *words])
-        return done.exit_code, f"{done.output}{done.exception}"
+        result = CliRunner().invoke(program, ["lake", str(target), *place, *words])
+        return result.exit_code, f"{result.output}{result.exception}"
 
     assert run("--columns", "body", body=b"1")[0] == 0
     status, error = run("--columns", "body,queue", body=b"2")
@@ -218,9 +218,9 @@ def test_errors_of_delta(damage: str, queues: Queues, tmp_path: Path) -> None:
     else:
         target.touch()
     words = ["lake", target, "--queue", queue, "--format", "delta", "--once", "--spool", spool, "--columns", "body"]
-    done = CliRunner().invoke(program, [*map(str, words), "--data-dir", str(queues.directory)])
-    error = f"{done.output}{done.exception}"
-    assert done.exit_code and f"{target} cannot be written: " in error and "hint: the rows are in spool" in error
+    result = CliRunner().invoke(program, [*map(str, words), "--data-dir", str(queues.directory)])
+    error = f"{result.output}{result.exception}"
+    assert result.exit_code and f"{target} cannot be written: " in error and "hint: the rows are in spool" in error
     assert "Traceback" not in error
-    done = CliRunner().invoke(program, [*map(str, words[:2]), "--queue", queue, "--merge-schema"])
-    assert done.exit_code == 2 or "belongs to --format delta" in f"{done.output}{done.exception}"
+    result = CliRunner().invoke(program, [*map(str, words[:2]), "--queue", queue, "--merge-schema"])
+    assert result.exit_code == 2 or "belongs to --format delta" in f"{result.output}{result.exception}"

@@ -39,8 +39,8 @@ def test_only_functions_that_need_spark_import_it() -> None:
     """Neither commands nor programs that import the package for `register` import Spark."""
     imported = "{'pyspark', 'pyarrow', 'pandas', 'numpy'} & set(sys.modules)"
     command = f"import sys, bridge.cli.program, bridge.spark, mqbridge; sys.exit(str({imported}) if {imported} else 0)"
-    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.parametrize("package", ["pyspark", "pyarrow", "pandas"])
@@ -82,5 +82,5 @@ except JobFailed as error:
 
 
 def test_the_error_of_a_failed_session_is_one_line() -> None:
-    done = subprocess.run([sys.executable, "-c", WRONG], capture_output=True, text=True, check=True)
-    assert re.fullmatch(r"Spark failed: .*\n", done.stdout) and "\tat " not in done.stderr, done
+    process = subprocess.run([sys.executable, "-c", WRONG], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"Spark failed: .*\n", process.stdout) and "\tat " not in process.stderr, process

@@ -68,7 +68,7 @@ def run(root: Path, **environment: str) -> list[str]:
     program = (
         "import bridge.one, bridge.other as o; print(bridge.one.MADE_OF, o.MADE_OF, bridge.compilation.PURE, sep='|')"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-P", "-c", program],
         env={**os.environ, "MQBRIDGE_PURE": "0", "PYTHONPATH": str(root), **environment},
         capture_output=True,
@@ -76,7 +76,7 @@ def run(root: Path, **environment: str) -> list[str]:
         timeout=PATIENCE,
         check=True,
     )
-    return done.stdout.rstrip("\n").split("|")
+    return process.stdout.rstrip("\n").split("|")
 
 
 def test_compiled_modules_are_loaded(tree: Path) -> None:
@@ -142,7 +142,7 @@ def test_setup_compiles_where_it_can_and_never_fails(
 ) -> None:
     spoiled = spoil(tree)
     environment = spoiled if isinstance(spoiled, dict) else {}
-    done = subprocess.run(
+    process = subprocess.run(
         [
             "/bin/sh",
             str(compilation.ROOT / "deploy" / "compiled.sh"),
@@ -158,8 +158,8 @@ def test_setup_compiles_where_it_can_and_never_fails(
         timeout=PATIENCE,
         check=True,
     )
-    assert (text in done.stdout) and bool(text) == bool(done.stdout)
-    assert not done.stderr
+    assert (text in process.stdout) and bool(text) == bool(process.stdout)
+    assert not process.stderr
     assert (tree / "attempted").exists() == attempted
 
 

@@ -295,8 +295,8 @@ def test_a_link_out_of_docs_becomes_plain_text_or_leads_to_the_copied_page() -> 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_the_pages_are_built() -> None:
     make = ["make", "docs", f"VENV={Path(sys.executable).parents[1]}"]
-    done = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert process.returncode == 0, process.stdout + process.stderr
     for page in ("how-to/moving-from-mqxr", "reference/configuration", "explanation/security"):
         assert (ROOT / "build" / "docs" / f"{page}.html").is_file()
 
@@ -323,5 +323,5 @@ def test_a_broken_link_ends_the_build(tmp_path: Path, link: str) -> None:
     match = re.search(r"\$\(BIN\)/mkdocs (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
     assert match
     mkdocs = [sys.executable, "-m", "mkdocs", *shlex.split(match[1])]
-    done = subprocess.run(mkdocs, cwd=copy, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    assert done.returncode == 1 and "strict mode" in done.stdout + done.stderr
+    process = subprocess.run(mkdocs, cwd=copy, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert process.returncode == 1 and "strict mode" in process.stdout + process.stderr

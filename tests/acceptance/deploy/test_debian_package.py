@@ -46,9 +46,9 @@ pytestmark = [
 
 def run(*words: str | Path, **options: Any) -> str:
     """Return the output of a command that succeeds."""
-    done = subprocess.run(words, capture_output=True, text=True, timeout=LONG, check=False, **options)
-    assert done.returncode == 0, f"{words}: {done.stdout[-4000:]}{done.stderr[-4000:]}"
-    return done.stdout
+    process = subprocess.run(words, capture_output=True, text=True, timeout=LONG, check=False, **options)
+    assert process.returncode == 0, f"{words}: {process.stdout[-4000:]}{process.stderr[-4000:]}"
+    return process.stdout
 
 
 class Debian:

@@ -164,13 +164,13 @@ class Reader:
         if text.startswith("mqbridge ") and not re.search(r"[|<>;&$]", text):  # without a shell, which is faster
             words = shlex.split(text, comments=True)[1:]
             if self.has_processes:
-                done = forked_process.run(*words, env=self.env, cwd=self.directory)
-                return done.returncode, done.stdout, done.stderr
+                process = forked_process.run(*words, env=self.env, cwd=self.directory)
+                return process.returncode, process.stdout, process.stderr
             with contextlib.chdir(self.directory):
                 result = CliRunner().invoke(cli, words, env=self.env)
             return result.exit_code, result.stdout, result.stderr
         file = self.directory / "environment"
-        done = subprocess.run(
+        process = subprocess.run(
             ["bash", "-c", f"{text}\nstatus=$?\nenv -0 >{file}\nexit $status"],
             cwd=self.directory,
             env=self.env,
@@ -181,7 +181,7 @@ class Reader:
             check=False,
         )
         self.env = dict(variable.split("=", 1) for variable in file.read_text().rstrip("\0").split("\0"))
-        return done.returncode, done.stdout, done.stderr
+        return process.returncode, process.stdout, process.stderr
 
     def _start(self, text: str, expected_lines: list[str]) -> None:
         if text == "make run":
@@ -519,7 +519,7 @@ def test_the_quick_start(shell: str, reader: Reader) -> None:
     script = "\n".join(block.text for block in page if block.language == "sh")
     assert "#" not in script.replace("'plant/#'", ""), "an interactive zsh does not know comments"
     (expected,) = [block.text for block in page if block.language == "text"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, reader.here(script)],
         cwd=reader.directory,
         env=reader.env,
@@ -528,8 +528,8 @@ def test_the_quick_start(shell: str, reader: Reader) -> None:
         timeout=PATIENCE,
         check=False,
     )
-    lines = done.stdout.splitlines()
-    assert [line for line in lines if "(QoS" in line] == expected.splitlines(), done.stdout + done.stderr
+    lines = process.stdout.splitlines()
+    assert [line for line in lines if "(QoS" in line] == expected.splitlines(), process.stdout + process.stderr
 
 
 def test_the_first_mapping_of_the_readme_puts_to_the_queue_that_the_mqsc_defines(reader: Reader) -> None:

@@ -225,8 +225,10 @@ def test_the_commands_of_the_notes_work_on_ibm_mq(tmp_path: Path) -> None:
     def run_notes(config: Path, commands: Sequence[str]) -> None:
         for line in commands:
             words = [str(config) if word == "/etc/mqbridge/bridge.yaml" else word for word in line.split()]
-            done = subprocess.run([MQBRIDGE, *words[1:]], env=active.env, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, (line, done.stdout, done.stderr)
+            process = subprocess.run(
+                [MQBRIDGE, *words[1:]], env=active.env, capture_output=True, text=True, check=False
+            )
+            assert process.returncode == 0, (line, process.stdout, process.stderr)
 
     active.start()
     try:

@@ -51,9 +51,9 @@ def test_an_environment_without_pip_is_created_again(tmp_path: Path) -> None:
     """As Ctrl-C leaves it in the first seconds of `make run`."""
     environment = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=PATIENCE)
-    done = setup(environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "creating it again" in done.stdout
+    process = setup(environment)
+    assert (process.returncode, process.stderr) == (0, "")
+    assert "creating it again" in process.stdout
     subprocess.run([environment / "bin" / "python", "-m", "pip", "--version"], check=True, timeout=PATIENCE)
 
 
@@ -62,8 +62,8 @@ def test_a_complete_environment_is_reused_only_in_its_directory(tmp_path: Path) 
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=PATIENCE)
     (environment / ".ready").write_text(f"{environment}\n", encoding="utf-8")
     assert setup("--check", environment).returncode == 0
-    done = setup(environment)
-    assert (done.returncode, done.stdout) == (0, "")
+    process = setup(environment)
+    assert (process.returncode, process.stdout) == (0, "")
     moved = environment.rename(tmp_path / "moved")
     assert setup("--check", moved).returncode == 1
 

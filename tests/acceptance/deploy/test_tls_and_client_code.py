@@ -66,8 +66,8 @@ class Reader:
     def type(self, *lines: str) -> None:
         """Type commands that succeed."""
         for line in lines:
-            done = self.run(line)
-            assert done.returncode == 0, (line, done.stderr)
+            process = self.run(line)
+            assert process.returncode == 0, (line, process.stderr)
 
     def configured(self) -> Path:
         """Do steps 1 to 4, except that the bridge is not started; return the configuration file."""

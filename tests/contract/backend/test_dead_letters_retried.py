@@ -143,8 +143,8 @@ async def test_a_rejected_publication_is_published_on_retry(bridge: Bridge, reta
     await bridge.place.command(f"ALTER TOPIC('{name}') PUB(ENABLED)")
     if retain:
         bridge.place.at_end.append(f"CLEAR TOPICSTR('{topic}') CLRTYPE(RETAINED)")
-    (done,) = await retried(bridge)
-    assert done.place == f"topic {topic!r}"
+    (retried_letter,) = await retried(bridge)
+    assert retried_letter.place == f"topic {topic!r}"
     (transmission,) = await bridge.arrived(1)
     assert (transmission.client_id, transmission.topic, content_of(transmission)[-1]) == ("c1", topic, b"letter")
     assert ("site", "north") in content_of(transmission)[7].items()

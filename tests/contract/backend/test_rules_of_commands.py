@@ -30,7 +30,7 @@ def ask(app: Application, reply_queue: Any, command: Any, *parameters: Any) -> N
 @pytest.mark.smoke
 def test_replies_beyond_maxdepth_go_to_the_dead_letter_queue(mq: Workplace, app: Application) -> None:
     """MAXDEPTH is that of the model queue (IBM MQ documentation, "DeadLetterQName")."""
-    dead, done = mq.queue(), mq.queue()
+    dead, ping_replies = mq.queue(), mq.queue()
     mq.alter(DEADQ=dead)
     prefix = mq.name("MANY")
     for number in range(6):
@@ -40,8 +40,8 @@ def test_replies_beyond_maxdepth_go_to_the_dead_letter_queue(mq: Workplace, app:
     every = MQCFST(cmqc.MQCA_Q_NAME, f"{prefix}.*".encode()), MQCFIN(cmqc.MQIA_Q_TYPE, cmqc.MQQT_LOCAL)
     ask(app, od.ObjectName, cmqcfc.MQCMD_INQUIRE_Q, *every)
     # Commands run in order. After this reply, all replies to the first command have been put.
-    ask(app, done, cmqcfc.MQCMD_PING_Q_MGR)
-    app.take(done, cmqc.MQGMO_WAIT, WaitInterval=30_000)
+    ask(app, ping_replies, cmqcfc.MQCMD_PING_Q_MGR)
+    app.take(ping_replies, cmqc.MQGMO_WAIT, WaitInterval=30_000)
     assert len(app.drain(replies)) == 4
     assert len(app.all(dead)) == 2
 
@@ -49,12 +49,12 @@ def test_replies_beyond_maxdepth_go_to_the_dead_letter_queue(mq: Workplace, app:
 @pytest.mark.smoke
 def test_a_persistent_command_has_persistent_replies(mq: Workplace, app: Application) -> None:
     """A temporary dynamic queue does not accept them ("Retrieving replies to your commands", "Dynamic queues")."""
-    dead, done = mq.queue(), mq.queue()
+    dead, ping_replies = mq.queue(), mq.queue()
     mq.alter(DEADQ=dead)
     od = MQOD(ObjectName="SYSTEM.DEFAULT.MODEL.QUEUE", DynamicQName="RULES.*")
     replies = app.connection.open(od, cmqc.MQOO_INPUT_EXCLUSIVE)
     body = encode_pcf(MQCFH(Command=cmqcfc.MQCMD_PING_Q_MGR), ())
-    for queue in (od.ObjectName, done):
+    for queue in (od.ObjectName, ping_replies):
         md = MQMD(
             Format=cmqc.MQFMT_ADMIN,
             MsgType=cmqc.MQMT_REQUEST,
@@ -62,6 +62,6 @@ def test_a_persistent_command_has_persistent_replies(mq: Workplace, app: Applica
             Persistence=cmqc.MQPER_PERSISTENT,
         )
         app.connection.put1(MQOD(ObjectName=COMMAND_QUEUE), Message(md, body), cmqc.MQPMO_NO_SYNCPOINT)
-    assert app.take(done, cmqc.MQGMO_WAIT, WaitInterval=30_000).md.Persistence == cmqc.MQPER_PERSISTENT
+    assert app.take(ping_replies, cmqc.MQGMO_WAIT, WaitInterval=30_000).md.Persistence == cmqc.MQPER_PERSISTENT
     assert app.drain(replies) == []
     assert len(app.all(dead)) == 1

@@ -25,7 +25,7 @@ COMPARED = {"pymqi": 260, "ibmmq": 380}
 
 @pytest.mark.smoke
 def test_offsets(package: str) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "tests.helpers.mqi_layout", package, str(BUILD / "inc")],
         env=environment(package),
         cwd=ROOT,
@@ -33,7 +33,7 @@ def test_offsets(package: str) -> None:
         text=True,
         check=True,
     )
-    results = json.loads(done.stdout)
+    results = json.loads(process.stdout)
     assert results["differ"] == NEWER[package]
     assert results["compared"] >= COMPARED[package]
 
@@ -65,14 +65,14 @@ def test_constants(package: str) -> None:
         "import json; from {} import CMQC; "
         "print(json.dumps(dict((name, value) for name, value in vars(CMQC).items() if type(value) is int)))"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program.format(package)],
         env=environment(package),
         capture_output=True,
         text=True,
         check=True,
     )
-    theirs = json.loads(done.stdout)
+    theirs = json.loads(process.stdout)
     ours = {name: value for name, value in vars(cmqc).items() if name.startswith("MQ") and isinstance(value, int)}
     both = ours.keys() & theirs.keys()
     assert len(both) > 600

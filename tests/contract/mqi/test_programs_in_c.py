@@ -62,7 +62,7 @@ def compiled(directory: Path, source: str) -> Path:
 
 def test_a_program_with_the_initial_values(manager: Manager, queue: str, tmp_path: Path) -> None:
     variables = {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "MQI_STANDIN": manager.place}
-    done = subprocess.run(
+    process = subprocess.run(
         [compiled(tmp_path, PROGRAM), queue],
         env=os.environ | variables,
         capture_output=True,
@@ -70,7 +70,7 @@ def test_a_program_with_the_initial_values(manager: Manager, queue: str, tmp_pat
         timeout=PATIENCE,
         check=True,
     )
-    assert done.stdout.split() == ["0", "0", "0", "0", "MQSTR", "0", "hello", "0", "0"]
+    assert process.stdout.split() == ["0", "0", "0", "0", "MQSTR", "0", "hello", "0", "0"]
 
 
 @pytest.mark.parametrize("name", re.findall(r"#define (MQ\w+)_DEFAULT", (INCLUDES / "cmqc_defaults.h").read_text()))

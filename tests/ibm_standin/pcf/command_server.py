@@ -169,12 +169,12 @@ class CommandServer:
         queue.depth += 1
         unit.gets.append(stored)
 
-        def done(reason: int) -> None:
+        def completed(reason: int) -> None:
             if reason and stored.linked:
                 self._remove(stored)
             self._reply(stored, md, answers if not reason else _refusal(header, PCFRefused(reason)))
 
-        unit.done = done
+        unit.done = completed
         self._queue_manager.recovery_log.submit(unit)
 
     def _remove(self, stored: StoredMessage) -> None:

@@ -28,9 +28,9 @@ pipelines:
 def mqbridge(bench: Bench, *words: object) -> str:
     """Run a command that must succeed, and return its output."""
     place = ("--config", bench.file, "--data-dir", bench.queues.directory)
-    done = CliRunner().invoke(program, [*map(str, words), *map(str, place)])
-    assert done.exit_code == 0, done.output
-    return done.output
+    result = CliRunner().invoke(program, [*map(str, words), *map(str, place)])
+    assert result.exit_code == 0, result.output
+    return result.output
 
 
 @pytest.fixture

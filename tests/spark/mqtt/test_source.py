@@ -69,8 +69,8 @@ def test_rows_contain_all_properties(
     plain = [Publication(topic=f"all/{qos}", payload=b"%d" % qos, qos=qos) for qos in (1, 2)]
     clients("sender").publish_all(full, *plain, Publication(topic="other/x", payload=b"", qos=1))
     query = run(frame, "parquet", tmp_path / "checkpoint", path=str(tmp_path / "rows"))
-    assert sum(done["numInputRows"] for done in query.recentProgress) == 4
-    assert max(done["numInputRows"] for done in query.recentProgress) <= 3
+    assert sum(progress["numInputRows"] for progress in query.recentProgress) == 4
+    assert max(progress["numInputRows"] for progress in query.recentProgress) <= 3
     rows = {row.topic: row for row in parquet(spark, tmp_path / "rows")}
     assert set(rows) == {"all/5", "all/1", "all/2", "other/x"}
     row = rows["all/5"]
@@ -90,7 +90,7 @@ def test_the_broker_keeps_publications_between_runs(
     frame = stream(spark, mosquitto.port, tmp_path / "spool", "between/#", version="3.1.1", embed="true", partitions=2)
     sink = {"path": str(tmp_path / "rows")}
     query = run(frame, "parquet", tmp_path / "checkpoint", **sink)
-    assert sum(done["numInputRows"] for done in query.recentProgress) == 0
+    assert sum(progress["numInputRows"] for progress in query.recentProgress) == 0
     bodies = [b"%02d" % number for number in range(40)]
     clients("between").publish_all(*[Publication(topic="between/x", payload=body, qos=2) for body in bodies])
     run(frame, "parquet", tmp_path / "checkpoint", **sink)
@@ -105,7 +105,7 @@ def test_large_messages_are_read_through_the_spool_file_in_batches_by_size(
     bodies = [bytes([number]) * 1_000_000 for number in range(5)]
     clients("large").publish_all(*[Publication(topic="large", payload=body, qos=1) for body in bodies])
     query = run(frame, "parquet", tmp_path / "checkpoint", path=str(tmp_path / "rows"))
-    counts = [done["numInputRows"] for done in query.recentProgress if done["numInputRows"]]
+    counts = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
     assert sum(counts) == 5 and max(counts) == 2
     assert payloads(parquet(spark, tmp_path / "rows")) == bodies
 
@@ -204,9 +204,9 @@ def test_publications_go_from_topic_to_topic(
     receiver = clients("receiver", topic_filter="to/#", qos=2)
     clients("sender").publish_all(*sent)
     run(frame, "mqtt", tmp_path / "checkpoint", host="127.0.0.1", port=mosquitto.port, identity="false")
-    got = {publication.topic: publication for publication in receiver.take_all(3)}
+    received = {publication.topic: publication for publication in receiver.take_all(3)}
     for publication in sent:
-        back = got[publication.topic.replace("from", "to")]
+        back = received[publication.topic.replace("from", "to")]
         assert 900 < (back.expiry or 0) <= 1000 or back.expiry == publication.expiry
         back.expiry, back.packet_id, back.topic = publication.expiry, 0, publication.topic
         back.client_id = publication.client_id if back.client_id == "test" else back.client_id
@@ -222,9 +222,9 @@ def test_rows_have_identifiers(spark: SparkSession, mosquitto: Mosquitto, client
         "payload string, qos int, msg_id binary, properties map<string,string>",
     ).coalesce(1)
     publish(frame, mosquitto.port, topic="identity", writeId="once")
-    got = sorted(receiver.take_all(3), key=lambda publication: publication.payload)
-    assert [(publication.payload, publication.qos) for publication in got] == [(b"a", 0), (b"b", 1), (b"c", 2)]
-    assert [publication.user_properties for publication in got] == [
+    publications = sorted(receiver.take_all(3), key=lambda publication: publication.payload)
+    assert [(publication.payload, publication.qos) for publication in publications] == [(b"a", 0), (b"b", 1), (b"c", 2)]
+    assert [publication.user_properties for publication in publications] == [
         {ROW_PROPERTY: "once/0/0/0", MSG_ID_PROPERTY: "0102"},
         {ROW_PROPERTY: "once/0/0/1", "x": "1"},
         {ROW_PROPERTY: "once/0/0/2"},

@@ -286,8 +286,8 @@ def test_more_rows_than_fit_into_memory(scale: dict[str, int], tmp_path: Path) -
         print(found.totals.expected, found.totals.delivered, found.totals.lost)
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     """
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
-    counts, kilobytes = done.stdout.splitlines()
+    process = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
+    counts, kilobytes = process.stdout.splitlines()
     assert [int(word) for word in counts.split()] == [rows // 2, rows // 2 - 3, 3]
     # Without a limit it takes more than 300 MB.
     assert int(kilobytes) < 180_000

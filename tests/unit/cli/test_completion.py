@@ -59,11 +59,11 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     if bridge is not None:
         env |= {"MQBRIDGE_CONFIG": str(bridge.config), "MQBRIDGE_DATA_DIR": str(bridge.data_directory)}
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE, env=env, cwd=tmp_path
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    return set(done.stdout.split("\n")) - {""}
+    assert (process.returncode, process.stderr) == (0, "")
+    return set(process.stdout.split("\n")) - {""}
 
 
 @pytest.mark.parametrize(("words", "offered"), COMPLETED)
@@ -85,6 +85,6 @@ def test_the_shell_accepts_the_script(shell: str) -> None:
 
 
 def test_unsupported_shells_are_rejected() -> None:
-    done = subprocess.run([sys.executable, "-m", "bridge", "completion", "csh"], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "'csh' is not one of 'bash', 'zsh', 'fish'" in done.stderr
+    process = subprocess.run([sys.executable, "-m", "bridge", "completion", "csh"], capture_output=True, text=True)
+    assert process.returncode == 2
+    assert "'csh' is not one of 'bash', 'zsh', 'fish'" in process.stderr

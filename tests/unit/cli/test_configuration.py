@@ -171,13 +171,13 @@ def test_check_as_json(tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
     link = "links: {l: {host: h, password_variable: NOT_SET_ANYWHERE, user: u}}\n"
     file.write_text(link + "mappings: {m: {from: {mqtt: a, link: l}, to: {queue: Q}}}\n")
-    done = CliRunner().invoke(program, ["check", str(file), "--json"])
-    report = json.loads(done.stdout)
-    assert (done.exit_code, report["ok"], report["mistakes"]) == (1, False, [])
+    result = CliRunner().invoke(program, ["check", str(file), "--json"])
+    report = json.loads(result.stdout)
+    assert (result.exit_code, report["ok"], report["mistakes"]) == (1, False, [])
     assert any("NOT_SET_ANYWHERE" in line for line in report["missing"])
     assert {"mappings:", "      queue: Q"} <= set(report["description"])
     file.write_text("channels: 7\n")
-    done = CliRunner().invoke(program, ["check", str(file), "--json"])
-    (mistake,) = json.loads(done.stdout)["mistakes"]
-    assert done.exit_code == 2
+    result = CliRunner().invoke(program, ["check", str(file), "--json"])
+    (mistake,) = json.loads(result.stdout)["mistakes"]
+    assert result.exit_code == 2
     assert (mistake["file"], mistake["line"], mistake["key"]) == (str(file), 1, "channels")

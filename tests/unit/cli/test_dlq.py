@@ -78,17 +78,19 @@ def test_retry_reports_the_numbers_of_retried_and_returned_messages(
     room = queue_manager.queue()
     for queue in (room, "NO.SUCH.QUEUE", room):
         send(queue)
-    done = dlq("retry", "--all")
-    assert done.exit_code == 1
-    assert "retried 3 messages: 2 delivered, 1 stayed" in done.stdout and f"delivered to queue {room}" in done.stdout
-    assert "stayed on the dead-letter queue" in done.stderr and "MQRC_UNKNOWN_OBJECT_NAME" in done.stderr
+    result = dlq("retry", "--all")
+    assert result.exit_code == 1
+    assert (
+        "retried 3 messages: 2 delivered, 1 stayed" in result.stdout and f"delivered to queue {room}" in result.stdout
+    )
+    assert "stayed on the dead-letter queue" in result.stderr and "MQRC_UNKNOWN_OBJECT_NAME" in result.stderr
     assert (queue_manager.depth(room), queue_manager.depth(letters)) == (2, 1)
     (stays,) = objects(dlq("retry", "--bound-for", "NO.*", "--json"))
     assert stays["failure"].startswith("MQRC_UNKNOWN_OBJECT_NAME")
-    done = dlq("retry", "--bound-for", "NO.*", "--to", room)
-    assert done.exit_code == 0 and queue_manager.depth(room) == 3
-    done = dlq("retry", "--all")
-    assert done.exit_code == 3 and "no such messages" in done.stderr
+    result = dlq("retry", "--bound-for", "NO.*", "--to", room)
+    assert result.exit_code == 0 and queue_manager.depth(room) == 3
+    result = dlq("retry", "--all")
+    assert result.exit_code == 3 and "no such messages" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["retry", "delete"])
@@ -96,8 +98,8 @@ def test_nothing_is_changed_without_a_selection(
     dlq: Any, send: Send, queue_manager: Any, letters: str, command: str
 ) -> None:
     send("ORDERS")
-    done = dlq(command)
-    assert done.exit_code == 2 and "--all" in done.stderr
+    result = dlq(command)
+    assert result.exit_code == 2 and "--all" in result.stderr
     assert queue_manager.depth(letters) == 1
 
 
@@ -105,15 +107,15 @@ def test_nothing_is_changed_without_a_selection(
     "words", [("--reason", "NONSENSE"), ("--older-than", "soon"), ("--topic", "a/#/b"), ("--newer-than", "3 weeks")]
 )
 def test_an_option_without_effect_is_an_error(dlq: Any, words: tuple[str, ...]) -> None:
-    done = dlq("list", *words)
-    assert done.exit_code == 2 and words[0] in done.stderr
+    result = dlq("list", *words)
+    assert result.exit_code == 2 and words[0] in result.stderr
 
 
 def test_delete_first_prints_what_it_would_delete(dlq: Any, send: Send, queue_manager: Any, letters: str) -> None:
     send("ORDERS")
     send("OTHER")
-    done = dlq("delete", "--bound-for", "ORDERS", "--dry-run")
-    assert done.exit_code == 0 and "1 message would be deleted" in done.stdout
+    result = dlq("delete", "--bound-for", "ORDERS", "--dry-run")
+    assert result.exit_code == 0 and "1 message would be deleted" in result.stdout
     assert queue_manager.depth(letters) == 2
     (gone,) = objects(dlq("delete", "--bound-for", "ORDERS", "--json"))
     assert gone["destination"] == "ORDERS" and queue_manager.depth(letters) == 1
@@ -199,8 +201,8 @@ def test_without_a_dead_letter_queue_the_error_names_the_option(
     before = queue_manager.command("DISPLAY QMGR DEADQ")[0]["DEADQ"]
     queue_manager.connection.command("ALTER QMGR DEADQ(' ')")
     try:
-        done = invoke("dlq", "list")
-        assert done.exit_code == 3 and "DEADQ" in done.stderr
+        result = invoke("dlq", "list")
+        assert result.exit_code == 3 and "DEADQ" in result.stderr
     finally:
         queue_manager.connection.command(f"ALTER QMGR DEADQ('{before}')")
 

@@ -12,9 +12,9 @@ from bridge.log_messages.catalogue import catalogue
 
 
 def explain(*arguments: str, status: int = 0) -> tuple[str, str]:
-    done = CliRunner().invoke(program, ["explain", *arguments])
-    assert done.exit_code == status, done.output
-    return done.stdout, done.stderr
+    result = CliRunner().invoke(program, ["explain", *arguments])
+    assert result.exit_code == status, result.output
+    return result.stdout, result.stderr
 
 
 @pytest.mark.parametrize("written", ["MQB1201W", "mqb1201w", "MQB1201", "mqb1201", "MQB1201E", " MQB1201W: "])

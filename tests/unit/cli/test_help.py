@@ -38,9 +38,9 @@ def test_examples_use_existing_commands_and_options() -> None:
             name, *words = shlex.split(part)
             assert name == "mqbridge"
             # --help ends the command after its words were parsed, before it does anything.
-            done = CliRunner().invoke(program, [*words, "--help"])
-            assert done.exit_code == 0, f"{example}: {done.output}"
-            assert [word for word in words if word.startswith("--") and word not in done.output] == [], example
+            result = CliRunner().invoke(program, [*words, "--help"])
+            assert result.exit_code == 0, f"{example}: {result.output}"
+            assert [word for word in words if word.startswith("--") and word not in result.output] == [], example
 
 
 def test_the_sections_of_the_help_contain_all_commands() -> None:
@@ -61,9 +61,9 @@ def test_the_sections_of_the_help_contain_all_commands() -> None:
     ],
 )
 def test_wrong_usage_has_a_hint(words: str, hint: str) -> None:
-    done = CliRunner().invoke(program, words.split(), prog_name="mqbridge")
-    assert (done.exit_code, done.stdout) == (2, "")
-    error, last = done.stderr.splitlines()
+    result = CliRunner().invoke(program, words.split(), prog_name="mqbridge")
+    assert (result.exit_code, result.stdout) == (2, "")
+    error, last = result.stderr.splitlines()
     assert error.startswith("mqbridge: error: ")
     assert last == f"hint: {hint}"
 
@@ -109,9 +109,9 @@ def manual_page() -> str:
 
 def rendered(page: bytes) -> str:
     """Return the page as a terminal shows it, without bold and underlined characters. groff reports no errors."""
-    done = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-rLL=200n"], input=page, capture_output=True)
-    assert (done.returncode, done.stderr.decode()) == (0, "")
-    return re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout.decode())
+    process = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-rLL=200n"], input=page, capture_output=True)
+    assert (process.returncode, process.stderr.decode()) == (0, "")
+    return re.sub(r"\x1b\[[0-9;]*m|.\x08", "", process.stdout.decode())
 
 
 @pytest.fixture(scope="module")
@@ -133,5 +133,5 @@ def test_the_page_contains_each_command_with_its_examples(page: str) -> None:
 
 
 def test_a_script_prints_it() -> None:
-    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=True)
-    assert done.stdout == manual_page()
+    process = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=True)
+    assert process.stdout == manual_page()

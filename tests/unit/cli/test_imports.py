@@ -73,11 +73,11 @@ status = 0
 def imported(program: str, names: tuple[str, ...], directory: Path, status: int = 0) -> list[str]:
     """Return these modules if a process has imported them at the end of its work."""
     program += f"\nimport sys\nprint(status, *[name for name in {names!r} if name in sys.modules], file=sys.stderr)"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, timeout=PATIENCE, cwd=directory, check=True
     )
-    ended, *modules = done.stderr.decode().splitlines()[-1].split()
-    assert ended == str(status), done.stderr.decode()
+    ended, *modules = process.stderr.decode().splitlines()[-1].split()
+    assert ended == str(status), process.stderr.decode()
     return modules
 
 

@@ -36,15 +36,15 @@ def files(root: Path) -> dict[str, str]:
 
 
 def test_it_writes_the_files_of_the_service_and_reports_them(invoke: Invoke, tmp_path: Path) -> None:
-    done = invoke("install-service", "--root", tmp_path)
-    assert done.exit_code == 0
+    result = invoke("install-service", "--root", tmp_path)
+    assert result.exit_code == 0
     assert set(files(tmp_path)) == {*(str(path)[1:] for path in FILES), str(CONFIGURATION)}
     for name in files(tmp_path):
-        assert f"{tmp_path / name}: written\n" in done.output
+        assert f"{tmp_path / name}: written\n" in result.output
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o644
     for command in ("systemd-sysusers", "systemd-tmpfiles", "systemctl daemon-reload"):
-        assert f"not run, because of --root: {command}" in done.output
-    assert "start the service with `systemctl enable --now mqbridge`" in done.output
+        assert f"not run, because of --root: {command}" in result.output
+    assert "start the service with `systemctl enable --now mqbridge`" in result.output
     manual_page = (tmp_path / "usr/local/share/man/man1/mqbridge.1").read_text()
     assert manual_page.startswith(".TH MQBRIDGE 1") and "Documentation=man:mqbridge(1)" in (tmp_path / UNIT).read_text()
 
@@ -76,11 +76,11 @@ def test_the_units_run_the_mqbridge_that_installs_them(invoke: Invoke, tmp_path:
 def test_a_second_run_changes_nothing_and_reports_that(invoke: Invoke, tmp_path: Path) -> None:
     invoke("install-service", "--root", tmp_path)
     before = files(tmp_path)
-    done = invoke("install-service", "--root", tmp_path)
-    assert (done.exit_code, files(tmp_path)) == (0, before)
-    assert done.output.count(": unchanged") == len(FILES)
-    assert f"{tmp_path / CONFIGURATION}: exists, left unchanged\n" in done.output
-    assert done.output.endswith("nothing to change\n")
+    result = invoke("install-service", "--root", tmp_path)
+    assert (result.exit_code, files(tmp_path)) == (0, before)
+    assert result.output.count(": unchanged") == len(FILES)
+    assert f"{tmp_path / CONFIGURATION}: exists, left unchanged\n" in result.output
+    assert result.output.endswith("nothing to change\n")
 
 
 def test_a_configuration_is_never_overwritten_and_an_edited_unit_is_kept(
@@ -89,22 +89,22 @@ def test_a_configuration_is_never_overwritten_and_an_edited_unit_is_kept(
     invoke("install-service", "--root", tmp_path)
     for path in (UNIT, CONFIGURATION):
         (tmp_path / path).write_text("# edited\n")
-    done = invoke("install-service", "--root", tmp_path)
+    result = invoke("install-service", "--root", tmp_path)
     assert (tmp_path / CONFIGURATION).read_text() == "# edited\n"
     assert (tmp_path / f"{UNIT}.old").read_text() == "# edited\n"
     assert f"ExecStart={program}" in (tmp_path / UNIT).read_text()
-    assert f"{tmp_path / UNIT}: replaced; the previous file is {tmp_path / UNIT}.old\n" in done.output
+    assert f"{tmp_path / UNIT}: replaced; the previous file is {tmp_path / UNIT}.old\n" in result.output
 
 
 def test_a_dry_run_only_prints(invoke: Invoke, tmp_path: Path) -> None:
-    done = invoke("install-service", "--root", tmp_path, "--dry-run")
-    assert (done.exit_code, list(tmp_path.iterdir())) == (0, [])
-    assert f"{tmp_path / UNIT}: would be written\n" in done.output
+    result = invoke("install-service", "--root", tmp_path, "--dry-run")
+    assert (result.exit_code, list(tmp_path.iterdir())) == (0, [])
+    assert f"{tmp_path / UNIT}: would be written\n" in result.output
     invoke("install-service", "--root", tmp_path)
     before = files(tmp_path)
-    done = invoke("install-service", "--root", tmp_path, "--remove", "--dry-run")
+    result = invoke("install-service", "--root", tmp_path, "--remove", "--dry-run")
     assert files(tmp_path) == before
-    assert f"{tmp_path / UNIT}: would be removed\n" in done.output
+    assert f"{tmp_path / UNIT}: would be removed\n" in result.output
 
 
 def test_files_of_the_service_are_removed_and_data_and_configuration_are_kept(invoke: Invoke, tmp_path: Path) -> None:
@@ -112,11 +112,11 @@ def test_files_of_the_service_are_removed_and_data_and_configuration_are_kept(in
     database = tmp_path / "var/lib/mqbridge/queuemanager.db"
     database.parent.mkdir(parents=True)
     database.write_text("messages")
-    done = invoke("install-service", "--root", tmp_path, "--remove")
-    assert done.exit_code == 0
+    result = invoke("install-service", "--root", tmp_path, "--remove")
+    assert result.exit_code == 0
     assert set(files(tmp_path)) == {str(CONFIGURATION), "var/lib/mqbridge/queuemanager.db"}
-    assert done.output.count(": removed\n") == len(FILES)
-    assert "kept: the configuration file, the data in /var/lib/mqbridge" in done.output
+    assert result.output.count(": removed\n") == len(FILES)
+    assert "kept: the configuration file, the data in /var/lib/mqbridge" in result.output
     again = invoke("install-service", "--root", tmp_path, "--remove")
     assert again.output.endswith("nothing to remove\n")
 
@@ -135,15 +135,15 @@ def test_files_of_the_service_are_removed_and_data_and_configuration_are_kept(in
 def test_paths_that_systemd_would_misinterpret_are_rejected(
     arguments: list[str], message: str, invoke: Invoke, tmp_path: Path
 ) -> None:
-    done = invoke("install-service", "--root", tmp_path, *arguments)
-    assert (done.exit_code, files(tmp_path)) == (2, {})
-    assert message in done.output
+    result = invoke("install-service", "--root", tmp_path, *arguments)
+    assert (result.exit_code, files(tmp_path)) == (2, {})
+    assert message in result.output
 
 
 def test_users_other_than_root_are_rejected(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    done = invoke("install-service")
-    assert (done.exit_code, done.output) == (
+    result = invoke("install-service")
+    assert (result.exit_code, result.output) == (
         1,
         "mqbridge: error: install-service writes to /etc\nhint: run it as root, or with --dry-run\n",
     )
@@ -170,7 +170,7 @@ def test_a_program_must_be_visible_to_the_unit(path: str, is_seen: bool) -> None
         ("exit 0", False, "run: systemd-sysusers FILE\n"),
         ("echo 'bad line' >&2; exit 1", True, "systemd-sysusers FILE: bad line\n"),
         ("exit 3", True, "systemd-sysusers FILE: exit status 3\n"),
-        (None, True, "systemd-sysusers is not installed; do by hand what it would do: systemd-sysusers FILE\n"),
+        (None, True, "systemd-sysusers is not installed, and could not run: systemd-sysusers FILE\n"),
     ],
 )
 def test_errors_of_systemd_programs_are_reported(
@@ -235,9 +235,9 @@ def configured(root: Path, text: str) -> None:
 )
 def test_a_bridge_on_ibm_mq_gets_a_drop_in(mode: str, lines: list[str], invoke: Invoke, tmp_path: Path) -> None:
     configured(tmp_path, IBM[mode])
-    done = invoke("install-service", "--root", tmp_path)
-    assert done.exit_code == 0
-    assert f"{tmp_path / SERVICE_DROP_IN}: written\n" in done.output
+    result = invoke("install-service", "--root", tmp_path)
+    assert result.exit_code == 0
+    assert f"{tmp_path / SERVICE_DROP_IN}: written\n" in result.output
     text = (tmp_path / SERVICE_DROP_IN).read_text()
     assert {*lines, "[Service]", "Environment=LD_LIBRARY_PATH=/opt/mqm/lib64"} <= set(text.splitlines())
     assert (tmp_path / PIPELINE_DROP_IN).read_text() == text
@@ -253,8 +253,8 @@ def test_a_bridge_on_ibm_mq_gets_a_drop_in(mode: str, lines: list[str], invoke: 
     assert "has mistakes, so the drop-in for IBM MQ stays as it is" in warned.output
     assert (tmp_path / SERVICE_DROP_IN).read_text() == before
     configured(tmp_path, "queue_manager: {type: embedded}\n")
-    done = invoke("install-service", "--root", tmp_path)
-    assert f"{tmp_path / SERVICE_DROP_IN}: removed\n" in done.output
+    result = invoke("install-service", "--root", tmp_path)
+    assert f"{tmp_path / SERVICE_DROP_IN}: removed\n" in result.output
     assert not (tmp_path / SERVICE_DROP_IN).exists() and not (tmp_path / PIPELINE_DROP_IN).exists()
 
 
@@ -293,9 +293,9 @@ def test_a_package_and_a_drop_in(invoke: Invoke, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(Work, "run", lambda *_: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     config.write_text(IBM["client"])
-    done = invoke("install-service", "--config", config)
-    assert (done.exit_code, all(path.is_file() for path in written)) == (0, True)
-    assert "sysusers" not in done.output
+    result = invoke("install-service", "--config", config)
+    assert (result.exit_code, all(path.is_file() for path in written)) == (0, True)
+    assert "sysusers" not in result.output
     config.write_text("queue_manager: {type: embedded}\n")
     assert invoke("install-service", "--config", config).exit_code == 0
     assert not any(path.exists() for path in written)
@@ -337,5 +337,5 @@ def test_a_check_as_the_service_uses_its_user_and_restrictions(monkeypatch: pyte
 
 def test_a_check_as_the_service_needs_systemd_and_the_service(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "is_dir", lambda _: False)
-    done = invoke("check", "--as-service", "/etc/mqbridge/bridge.yaml")
-    assert done.exit_code == 1 and "--as-service: systemd is not running" in done.output
+    result = invoke("check", "--as-service", "/etc/mqbridge/bridge.yaml")
+    assert result.exit_code == 1 and "--as-service: systemd is not running" in result.output

@@ -104,10 +104,10 @@ def test_a_command_may_continue_on_the_next_line(text: str, complete: bool) -> N
 def test_a_script_on_standard_input(invoke: Any, queue_manager: Any) -> None:
     queue = queue_manager.name("QUEUE")
     script = f"DEFINE QLOCAL({queue})\n".encode()
-    done = invoke("mqsc", "--data-dir", queue_manager.directory, input=script)
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert f"AMQ8006I: Queue {queue} created." in done.stdout
-    assert done.stdout.splitlines()[-1] == "1 MQSC command run, 0 failed."
+    result = invoke("mqsc", "--data-dir", queue_manager.directory, input=script)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert f"AMQ8006I: Queue {queue} created." in result.stdout
+    assert result.stdout.splitlines()[-1] == "1 MQSC command run, 0 failed."
     assert queue_manager.depth(queue) == 0
 
 
@@ -168,8 +168,8 @@ def test_a_dump_defines_the_same_objects_at_another_queue_manager(invoke: Any, t
     for directory in (first, second):
         directory.mkdir()
         with ServedQueueManager(directory, "QM1"):
-            done = invoke("mqsc", "run", script, "--data-dir", directory)
-            assert done.exit_code == 0, done.stderr
+            result = invoke("mqsc", "run", script, "--data-dir", directory)
+            assert result.exit_code == 0, result.stderr
             dumped = invoke("mqsc", "dump", "--data-dir", directory)
             assert dumped.exit_code == 0, dumped.output
             every = invoke("mqsc", "dump", "--all", "--data-dir", directory)

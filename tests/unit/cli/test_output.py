@@ -20,9 +20,9 @@ def queues(queue_manager: Any) -> list[str]:
 
 def display(invoke: Any, queue_manager: Any, format_: str, name: str) -> Any:
     words = ["mqsc", "display", f"QLOCAL({name})", "CURDEPTH", "-o", format_]
-    done = invoke(*words, "--data-dir", queue_manager.directory)
-    assert (done.exit_code, done.stderr) == (0, "")
-    return done.stdout
+    result = invoke(*words, "--data-dir", queue_manager.directory)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout
 
 
 def test_formats(invoke: Any, queue_manager: Any, queues: list[str]) -> None:
@@ -39,34 +39,34 @@ def test_formats(invoke: Any, queue_manager: Any, queues: list[str]) -> None:
 
 
 def test_no_records_are_an_empty_list(invoke: Any, queue_manager: Any, queues: list[str]) -> None:
-    done = invoke("mq", "get", queues[0], "-o", "json", "--data-dir", queue_manager.directory)
-    assert (done.exit_code, json.loads(done.stdout)) == (3, [])
+    result = invoke("mq", "get", queues[0], "-o", "json", "--data-dir", queue_manager.directory)
+    assert (result.exit_code, json.loads(result.stdout)) == (3, [])
 
 
 def test_an_unknown_format(invoke: Any) -> None:
-    done = invoke("client", "list", "-o", "xml")
-    assert done.exit_code == 2 and "'xml' is not one of" in done.stderr
+    result = invoke("client", "list", "-o", "xml")
+    assert result.exit_code == 2 and "'xml' is not one of" in result.stderr
 
 
 def test_options_before_the_command(invoke: Any, queue_manager: Any, queues: list[str]) -> None:
-    done = invoke("--data-dir", queue_manager.directory, "mqsc", "display", f"QLOCAL({queues[0]})")
-    assert done.exit_code == 0, done.stderr
+    result = invoke("--data-dir", queue_manager.directory, "mqsc", "display", f"QLOCAL({queues[0]})")
+    assert result.exit_code == 0, result.stderr
     # The option after the command overrides it.
-    done = invoke("--data-dir", "/nowhere", "mqsc", "display", "QMGR", "--data-dir", queue_manager.directory)
-    assert done.exit_code == 0, done.stderr
+    result = invoke("--data-dir", "/nowhere", "mqsc", "display", "QMGR", "--data-dir", queue_manager.directory)
+    assert result.exit_code == 0, result.stderr
     # A value does not apply to the next command.
     assert invoke("mqsc", "display", "QMGR").exit_code == 4
 
 
 def test_quiet_prints_results_only(invoke: Any, queue_manager: Any, queues: list[str]) -> None:
-    done = invoke("mq", "sub", "a", "--wait", "0", "--quiet", "--data-dir", queue_manager.directory)
-    assert (done.exit_code, done.output) == (0, "")
+    result = invoke("mq", "sub", "a", "--wait", "0", "--quiet", "--data-dir", queue_manager.directory)
+    assert (result.exit_code, result.output) == (0, "")
 
 
 def test_debug_prints_a_traceback(invoke: Any) -> None:
-    done = invoke("mqsc", "display", "QMGR", "--debug", "--data-dir", "/nowhere")
-    assert done.exit_code == 4
-    assert "Traceback" in done.stderr and "mqbridge: error: MQRC_Q_MGR_NOT_AVAILABLE" in done.stderr
+    result = invoke("mqsc", "display", "QMGR", "--debug", "--data-dir", "/nowhere")
+    assert result.exit_code == 4
+    assert "Traceback" in result.stderr and "mqbridge: error: MQRC_Q_MGR_NOT_AVAILABLE" in result.stderr
 
 
 class Terminal:

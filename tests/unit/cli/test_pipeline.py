@@ -59,9 +59,9 @@ def test_a_file_without_pipelines(invoke: Invoke, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "names", "message"),
     [
-        (None, (), "name it with --config or MQBRIDGE_CONFIG"),
-        (f"pipelines: {{one: {ONE}}}", ("two",), "no pipeline two; there are one"),
-        ("", ("two",), "no pipeline two; there are none"),
+        (None, (), "specify it with --config or MQBRIDGE_CONFIG"),
+        (f"pipelines: {{one: {ONE}}}", ("two",), "no pipeline two\nhint: pipelines: one"),
+        ("", ("two",), "no pipeline two\nhint: pipelines: none"),
         (
             f"pipelines: {{one: {ONE[:-1]}, enabled: no}}}}",
             (),
@@ -140,9 +140,9 @@ def test_commands_without_the_extra(
     (tmp_path / "sitecustomize.py").write_text(_HIDING)
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
     command = [sys.executable, "-m", "bridge", "pipeline", *words, "--config", str(file), *_data(words, tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == status and message in done.stdout + done.stderr, done
-    assert "Traceback" not in done.stderr
+    process = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert process.returncode == status and message in process.stdout + process.stderr, process
+    assert "Traceback" not in process.stderr
 
 
 def _data(words: tuple[str, ...], directory: Path) -> list[str]:

@@ -22,9 +22,9 @@ EBCDIC = bytes.fromhex(
 
 
 def record(*arguments: str, status: int = 0, stdin: bytes = b"") -> tuple[bytes, str]:
-    done = CliRunner().invoke(program, ["record", *arguments], input=stdin)
-    assert done.exit_code == status, done.output
-    return done.stdout_bytes, done.stderr
+    result = CliRunner().invoke(program, ["record", *arguments], input=stdin)
+    assert result.exit_code == status, result.output
+    return result.stdout_bytes, result.stderr
 
 
 def test_show_prints_offsets_lengths_and_names() -> None:
@@ -145,8 +145,8 @@ def test_try_makes_the_record_of_a_json_object(tmp_path: Path) -> None:
     )
 
     def tried(*arguments: str) -> str:
-        done = CliRunner().invoke(program, ["try", "m", "--config", str(file), *arguments])
-        return done.output
+        result = CliRunner().invoke(program, ["try", "m", "--config", str(file), *arguments])
+        return result.output
 
     assert tried("--payload", json.dumps(LINES[0])).startswith("published to MQTT topic t/A\n")
     (tmp_path / "record").write_bytes(EBCDIC[:27])

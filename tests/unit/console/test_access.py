@@ -128,8 +128,8 @@ def test_a_program_reads_and_changes_by_its_token(bridge: BridgeProcess) -> None
     console = Console(bridge)
     bearer = {"Authorization": f"Bearer {console.token}"}
     assert console.request("GET", "/clients", headers=bearer).status == 200
-    done = console.post("/topics/publish", headers=bearer, topic="by/program", payload="x")
-    assert (done.status, done.text) == (200, "published 1 byte to by/program ")
+    answer = console.post("/topics/publish", headers=bearer, topic="by/program", payload="x")
+    assert (answer.status, answer.text) == (200, "published 1 byte to by/program ")
     question = console.post("/mappings/pause", headers=bearer, name="nosuch")
     assert (question.status, "confirm=1" in question.text) == (409, True)
     refused = console.post("/mappings/pause", headers=bearer, name="nosuch", confirm="1")

@@ -280,8 +280,8 @@ def test_what_counts_and_serves_is_imported_for_an_admin_port_only() -> None:
         "kinds = ('prometheus', 'uvicorn', 'starlette', 'bridge.service.metrics')\n"
         "print([one for one in sys.modules if one.startswith(kinds)])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert process.stdout == "[]\n"
 
 
 def test_a_connection_without_room_is_counted(bridge: BridgeProcess) -> None:

@@ -287,9 +287,9 @@ def test_a_dead_letter_is_retried(console: Console) -> None:
     assert "Retried 1 message: 0 delivered, 1 still on the dead-letter queue" in refused.text
     assert "stayed: queue NO.SUCH.QUEUE: MQRC_UNKNOWN_OBJECT_NAME" in refused.text
     with RawClient.connected(console.bridge.port, "late") as client:
-        done = console.change("/dead-letters/retry", ids=name)
-        assert "Retried 1 message: " in done.text
-        assert "0 still on the dead-letter queue" in done.text
+        answer = console.change("/dead-letters/retry", ids=name)
+        assert "Retried 1 message: " in answer.text
+        assert "0 still on the dead-letter queue" in answer.text
         assert client.take().payload == b"news for <you>"
     assert console.get(path).status == 404
     assert "No problems." in console.get("/").text
@@ -363,8 +363,8 @@ def test_each_page_is_json_too(console: Console) -> None:
     missing = console.request("GET", "/clients/show?id=nosuch", headers=accept)
     assert (missing.status, json.loads(missing.bytes)["title"]) == (404, "there is no session of client 'nosuch'")
     form = {**accept, "Authorization": f"Bearer {console.token}"}
-    done = console.post("/topics/publish", headers=form, topic="json/1", payload="x")
-    assert json.loads(done.bytes)["lines"] == ["published 1 byte to json/1"]
+    answer = console.post("/topics/publish", headers=form, topic="json/1", payload="x")
+    assert json.loads(answer.bytes)["lines"] == ["published 1 byte to json/1"]
     stranger = Console(console.bridge).request("GET", "/clients", headers=accept)
     assert stranger.status == 401
 
@@ -422,8 +422,8 @@ def test_pages_do_not_import_the_service() -> None:
         f"import sys\nfor one in {modules!r}.split(): __import__('bridge.console.' + one)\n"
         "print([one for one in sys.modules if one.startswith('bridge.service')])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert process.stdout == "[]\n"
 
 
 # Further pages -------------------------------------------------------------------------------------------------------
@@ -525,8 +525,8 @@ def test_messages_are_put_moved_and_deleted(console: Console) -> None:
     """Messages are put, moved in order with their MsgIds, and deleted: those selected, or all."""
     bridge = console.bridge
     for text in ("one", "two", "three"):
-        done = console.change("/queues/put", name="SOURCE", payload=text, back="/queues")
-        assert f"put a message of {len(text)} bytes to queue SOURCE" in done.text
+        page = console.change("/queues/put", name="SOURCE", payload=text, back="/queues")
+        assert f"put a message of {len(text)} bytes to queue SOURCE" in page.text
     rows = console.json("/queues/show", name="SOURCE")["messages"]["messages"]
     assert [row["body"] for row in rows] == ["one", "two", "three"]
     moved = console.change("/queues/move", name="SOURCE", to="TARGET", ids=rows[1]["message_id"], confirm="1")
@@ -627,8 +627,8 @@ def test_a_queue_is_created_altered_cleared_and_deleted(console: Console) -> Non
         "This needs confirm=1"
         in console.request("POST", "/objects/run", f"commands={quote(command)}", _bearer(console)).text
     )
-    done = console.change("/objects/run", commands=command, confirm="1", back="/objects")
-    assert "1 MQSC command run, 0 failed" in done.text and "MADE.HERE" in done.text
+    answer = console.change("/objects/run", commands=command, confirm="1", back="/objects")
+    assert "1 MQSC command run, 0 failed" in answer.text and "MADE.HERE" in answer.text
     object_page = console.get("/objects/show", kind="QLOCAL", name="MADE.HERE")
     assert 'value="7"' in object_page.html and "default 5000" in object_page.text
     for text in ("2", "null", "[true]"):

@@ -144,8 +144,8 @@ def test_a_reload_takes_over_who_may_log_in(bridge: BridgeProcess) -> None:
         users.write_text("".join(line for line in passwords.splitlines(keepends=True) if not line.startswith("dora:")))
         bridge.config.write_text(before.replace("[anna, dora]", "[emil]").replace("payloads: false", "payloads: true"))
         try:
-            done = administrator.does("reload")
-            assert "admin: authentication, applications and displays changed" in done
+            output = administrator.does("reload")
+            assert "admin: authentication, applications and displays changed" in output
             bridge.mq("pub", "reload/1", "SECRET")
             assert view.event("end")["text"] == "The view ends: the login has ended"
             assert dora.get("/").status == emil.get("/").status == 303

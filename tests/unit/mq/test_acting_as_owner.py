@@ -54,6 +54,6 @@ def test_nothing_is_imported_as_the_owner(place: Path) -> None:
         "salvage data salvaged",
     ):
         command = [sys.executable, "-c", PROGRAM, "data", *words.split()]
-        done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=PATIENCE, check=False)
-        assert done.returncode == 0, done.stderr
-        assert done.stderr.splitlines()[-1] == "imported:", words
+        process = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert process.returncode == 0, process.stderr
+        assert process.stderr.splitlines()[-1] == "imported:", words

@@ -99,8 +99,8 @@ class CobolProgram:
     def run(self, record: bytes) -> tuple[dict[str, str], bytes]:
         """Return what the program displays of a record, and the record that it writes."""
         (self._directory / "in").write_bytes(record)
-        done = subprocess.run(["./program"], cwd=self._directory, capture_output=True, check=True)
-        fields = dict(line.partition("=")[::2] for line in done.stdout.decode("latin-1").splitlines())
+        process = subprocess.run(["./program"], cwd=self._directory, capture_output=True, check=True)
+        fields = dict(line.partition("=")[::2] for line in process.stdout.decode("latin-1").splitlines())
         return fields, (self._directory / "out").read_bytes()
 
     def check(self, record: bytes) -> bytes:
@@ -337,6 +337,6 @@ def test_lengths_of_any_record(tmp_path: Path) -> None:
     command = [program("cobc"), "-x", "-std=ibm", "-I", str(tmp_path), "-o", "lengths", "lengths.cob"]
     compiled = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert compiled.returncode == 0, compiled.stderr
-    done = subprocess.run(["./lengths"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    lengths = dict(line.split("=") for line in done.stdout.splitlines())
+    process = subprocess.run(["./lengths"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    lengths = dict(line.split("=") for line in process.stdout.splitlines())
     assert {name: int(length) for name, length in lengths.items()} == expected

@@ -257,9 +257,9 @@ def test_findings_of_check_about_certificates(tmp_path: Path, change: object, me
         "channels: [{name: A, address: mq.example.com, authentication: [{method: anonymous}],"
         " tls: {certificate_file: server.pem, key_file: server.key}}]\n"
     )
-    done = CliRunner().invoke(program, ["check", str(config)])
-    assert done.exit_code == (1 if message else 0), done.output
-    assert (message or "OK") in done.output
+    result = CliRunner().invoke(program, ["check", str(config)])
+    assert result.exit_code == (1 if message else 0), result.output
+    assert (message or "OK") in result.output
 
 
 def other_key(authority: Authority) -> bytes:
@@ -272,8 +272,12 @@ def test_check_reports_a_certificate_that_expires_soon(tmp_path: Path) -> None:
     authority.issue("server", ends=48)
     config = tmp_path / "bridge.yaml"
     config.write_text("channels: [{name: A, tls: {certificate_file: server.pem, key_file: server.key}}]\n")
-    done = CliRunner().invoke(program, ["check", str(config)])
-    assert done.exit_code == 0 and "note: channel A: tls.certificate_file" in done.output and "in 2 days" in done.output
+    result = CliRunner().invoke(program, ["check", str(config)])
+    assert (
+        result.exit_code == 0
+        and "note: channel A: tls.certificate_file" in result.output
+        and "in 2 days" in result.output
+    )
 
 
 @pytest.mark.parametrize("where", ["file", "credential", "variable", None])
@@ -287,7 +291,7 @@ def test_sources_of_the_password_of_a_key(tmp_path: Path, where: str | None) -> 
     config = tmp_path / "bridge.yaml"
     config.write_text(f"channels: [{{name: A, tls: {{certificate_file: server.pem, key_file: server.key{more}}}}}]\n")
     environment = {**os.environ, "CREDENTIALS_DIRECTORY": str(tmp_path), "KEY_PASSWORD": "pa55"}
-    done = CliRunner().invoke(program, ["check", str(config)], env=environment)
-    assert done.exit_code == (0 if where else 1), done.output
-    assert where or "has a password; set tls.key_password_file" in done.output
-    assert "pa55" not in done.output
+    result = CliRunner().invoke(program, ["check", str(config)], env=environment)
+    assert result.exit_code == (0 if where else 1), result.output
+    assert where or "has a password; set tls.key_password_file" in result.output
+    assert "pa55" not in result.output

@@ -82,9 +82,9 @@ def test_passwords_are_not_shown() -> None:
 
 
 def passwd(*arguments: str, password: str = SECRET) -> tuple[int, str]:
-    done = CliRunner().invoke(program, ["passwd", *arguments], input=f"{password}\n")
-    assert SECRET not in done.output
-    return done.exit_code, done.output
+    result = CliRunner().invoke(program, ["passwd", *arguments], input=f"{password}\n")
+    assert SECRET not in result.output
+    return result.exit_code, result.output
 
 
 def test_the_command(tmp_path: Path) -> None:

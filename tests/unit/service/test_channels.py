@@ -201,9 +201,9 @@ async def test_a_port_in_use_is_reported_and_retried(site: Site) -> None:
     with taken_port() as taken:
         port = taken.getsockname()[1]
         altered, added = config(port=port), config("B", port=port)
-        for done in (("changed", "added"), ("tried again", "tried again")):
+        for actions in (("changed", "added"), ("tried again", "tried again")):
             lines = await site.apply(altered, added, config("C"))
-            for name, how, line in zip("AB", done, lines, strict=False):
+            for name, how, line in zip("AB", actions, lines, strict=False):
                 what = f"channel {name} {how}, but does not listen: channel {name} cannot listen on 127.0.0.1:{port}"
                 assert line.startswith(what)
             assert sorted(site.channels.problems) == ["A", "B"]

@@ -186,10 +186,10 @@ logging.shutdown()
 
 
 def run(journal: Journal, form: str) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", PROGRAM, journal.path, form], capture_output=True, timeout=PATIENCE, check=True
     )
-    return done.stderr.decode()
+    return process.stderr.decode()
 
 
 def test_a_process_under_systemd_writes_to_the_journal(journal: Journal) -> None:

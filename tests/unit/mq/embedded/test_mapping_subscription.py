@@ -93,13 +93,13 @@ async def test_mappings_receive_the_clearing_of_a_retained_publication(manager: 
     """MQTT-3.3.1-10: an empty payload with RETAIN is published, and not retained."""
     consumer = consumer_of(manager.connection)
     backend = EmbeddedBackend(manager.itself, "NONE", asyncio.get_running_loop())
-    done = asyncio.Event()
-    backend.on_completed = lambda _completions: done.set()
+    completed = asyncio.Event()
+    backend.on_completed = lambda _completions: completed.set()
     unit = UnitOfWork()
     for payload in (b"state", b""):
         unit.publications.append((PublicationMessage(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), "c", "t/1", payload), True))
     assert not backend.submit(unit)
-    await done.wait()
+    await completed.wait()
     assert take(consumer) == [(b"state", True), (b"", True)]
     assert not manager.itself.retained
 

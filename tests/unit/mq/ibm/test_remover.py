@@ -246,10 +246,10 @@ def test_jobs_of_one_client_stay_in_order_on_one_remover() -> None:
     for number in range(3):
         for client_id in ("a", "b"):
 
-            def done(_reason: int, name: str = f"{client_id}{number}") -> None:
+            def completed(_reason: int, name: str = f"{client_id}{number}") -> None:
                 ended.append(name)
 
-            removals.submit(client_id, Removal([bytes(24)], {}, done))
+            removals.submit(client_id, Removal([bytes(24)], {}, completed))
     busy = [remover.removals for remover in removers if remover.removals]
     assert [len(jobs) for jobs in busy] == [3, 3]
     for jobs in busy:

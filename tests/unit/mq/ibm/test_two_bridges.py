@@ -46,8 +46,8 @@ async def fence(backend: IbmBackend) -> BreakableConnection:
 async def test_a_second_bridge_stands_by_until_the_first_has_ended(queue_manager: QueueManager) -> None:
     first, second = await opened(queue_manager, NONE), backend_of(queue_manager, NONE)
     waiting = asyncio.ensure_future(second.open())
-    done, _ = await asyncio.wait((waiting,), timeout=0.3)
-    assert not done
+    finished, _ = await asyncio.wait((waiting,), timeout=0.3)
+    assert not finished
     await stop(first)
     await asyncio.wait_for(waiting, PATIENCE)
     await stop(second)
@@ -139,8 +139,8 @@ async def test_a_takeover_waits_for_a_unit_of_work_in_progress(queue_manager: Qu
     second = backend_of(queue_manager, NONE)
     waiting = asyncio.ensure_future(second.open())
     (await fence(first)).die()
-    done, _ = await asyncio.wait((waiting,), timeout=0.3)
-    assert not done
+    finished, _ = await asyncio.wait((waiting,), timeout=0.3)
+    assert not finished
     gate.set()
     assert (await committing).failure == 0
     recovered = await asyncio.wait_for(waiting, PATIENCE)

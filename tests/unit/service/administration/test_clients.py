@@ -56,10 +56,10 @@ async def test_a_client_that_reconnects_during_a_purge_keeps_its_session(many: A
         assert {before - after for before, after in pairwise([COUNT, *seen])} <= {0, PURGES_AT_A_TURN}
         session = bridge.service.sessions[NAMES[-1]]
         session.state, before = SessionState.RESUMING, session.state  # as CONNECT does, during the purge
-        done = await purge
+        answer = await purge
         session.state = before
         assert list(bridge.service.sessions) == [NAMES[-1]]
-        assert done.lines == [f"{COUNT - 1:,} sessions ended, with a backlog of 0 messages"]
+        assert answer.lines == [f"{COUNT - 1:,} sessions ended, with a backlog of 0 messages"]
         await bridge.backend.until(lambda: len(bridge.backend.unsubscribed) == COUNT - 1)
         assert (NAMES[-1], "t/#") not in bridge.backend.unsubscribed
 
@@ -67,10 +67,10 @@ async def test_a_client_that_reconnects_during_a_purge_keeps_its_session(many: A
 async def test_a_dry_run_ends_nothing(many: Any) -> None:
     """The answer lists the sessions that would end."""
     async with many as bridge:
-        done = await purge_clients(parts_of(bridge), PurgeClients(away_for=0.0, dry_run=True))
-        assert done.lines[0] == f"{COUNT:,} sessions would end, with a backlog of 0 messages"
+        answer = await purge_clients(parts_of(bridge), PurgeClients(away_for=0.0, dry_run=True))
+        assert answer.lines[0] == f"{COUNT:,} sessions would end, with a backlog of 0 messages"
         names = ", ".join(map(repr, NAMES[:NAMES_SHOWN]))
-        assert done.lines[1:] == [f"clients: {names} and {COUNT - NAMES_SHOWN:,} more"]
+        assert answer.lines[1:] == [f"clients: {names} and {COUNT - NAMES_SHOWN:,} more"]
         assert len(bridge.service.sessions) == COUNT
         assert bridge.backend.unsubscribed == []
 

@@ -23,8 +23,8 @@ def test_without_an_endpoint_nothing_is_imported() -> None:
         "assert tracing_of(TracesConfig(), lambda: 0.0) is None\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry', 'google'))])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "[]"
 
 
 def test_a_missing_package_is_reported_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

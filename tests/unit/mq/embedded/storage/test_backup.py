@@ -192,13 +192,13 @@ def test_a_database_of_another_program_is_rejected(tmp_path: Path, schema: str) 
 @pytest.mark.parametrize(("script", "named"), FOREIGN_SCHEMA.values(), ids=FOREIGN_SCHEMA)
 def test_a_backup_with_another_schema_is_rejected(file: Path, tmp_path: Path, script: str, named: str) -> None:
     tamper(file, script)
-    done = subprocess.run(
+    process = subprocess.run(
         [MQBRIDGE, "data", "restore", file, "--data-dir", tmp_path / "new"],
         capture_output=True,
         text=True,
         timeout=PATIENCE,
     )
-    assert done.returncode == 1 and named in done.stderr, done
+    assert process.returncode == 1 and named in process.stderr, process
     assert not (tmp_path / "new").exists()
 
 
@@ -224,8 +224,8 @@ def test_a_damaged_queue_manager_does_not_replace_a_backup(written: Path, file: 
     with sqlite3.connect(tmp_path / "damaged" / "queuemanager.db") as database:
         database.execute("UPDATE batch SET checksum = checksum + 1 WHERE id = (SELECT max(id) FROM batch)")
     database.close()
-    done = mqbridge("data", "backup", file, "--force", "--data-dir", tmp_path / "damaged")
-    assert done.exit_code == 1 and "damaged" in done.stderr
+    result = mqbridge("data", "backup", file, "--force", "--data-dir", tmp_path / "damaged")
+    assert result.exit_code == 1 and "damaged" in result.stderr
     assert file.read_bytes() == good
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup.db", "damaged"]
 
@@ -269,17 +269,17 @@ def test_a_restore_replaces_no_file_in_a_data_directory(written: Path, tmp_path:
     (tmp_path / "link").symlink_to(written, target_is_directory=True)
     before = {path.name: path.stat().st_ino for path in written.iterdir()}
     for file in (written / name, tmp_path / "link" / name):
-        done = mqbridge("data", "backup", file, "--force", "--data-dir", written)
-        assert done.exit_code == 1
-        assert "is in the data directory of a queue manager" in done.stderr
+        result = mqbridge("data", "backup", file, "--force", "--data-dir", written)
+        assert result.exit_code == 1
+        assert "is in the data directory of a queue manager" in result.stderr
     assert {path.name: path.stat().st_ino for path in written.iterdir()} == before
 
 
 def test_a_backup_replaces_only_regular_files(written: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    done = mqbridge("data", "backup", tmp_path / "pipe", "--force", "--data-dir", written)
-    assert done.exit_code == 1
-    assert "is a device, a pipe or a socket" in done.stderr
+    result = mqbridge("data", "backup", tmp_path / "pipe", "--force", "--data-dir", written)
+    assert result.exit_code == 1
+    assert "is a device, a pipe or a socket" in result.stderr
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
@@ -297,14 +297,14 @@ def test_the_commands_describe_the_contents(written: Path, tmp_path: Path) -> No
     file, new = tmp_path / "b.db", tmp_path / "new"
     assert mqbridge("data", "backup", file, "--data-dir", written).exit_code == 0
     assert mqbridge("data", "backup", file, "--data-dir", written).exit_code == 1
-    done = mqbridge("data", "backup", file, "--force", "--json", "--data-dir", written)
-    report = json.loads(done.stdout)
+    result = mqbridge("data", "backup", file, "--force", "--json", "--data-dir", written)
+    report = json.loads(result.stdout)
     assert (report["messages"], report["version"]) == (len(BODIES), SCHEMA_VERSION)
-    done = mqbridge("data", "restore", file, "--data-dir", new)
-    assert done.exit_code == 0, done.stderr
-    assert f"{len(BODIES)} persistent messages" in done.stdout and "are delivered again" in done.stdout
-    done = mqbridge("data", "restore", file, "--data-dir", new)
-    assert done.exit_code == 1 and "--force" in done.stderr
+    result = mqbridge("data", "restore", file, "--data-dir", new)
+    assert result.exit_code == 0, result.stderr
+    assert f"{len(BODIES)} persistent messages" in result.stdout and "are delivered again" in result.stdout
+    result = mqbridge("data", "restore", file, "--data-dir", new)
+    assert result.exit_code == 1 and "--force" in result.stderr
     assert mqbridge("data", "restore", tmp_path / "none", "--data-dir", new).exit_code == 1
     assert QUEUE in {queue.name for queue in _queues(new)}
 
@@ -384,8 +384,8 @@ def test_everything_that_root_restores_belongs_to_the_owner_of_the_directory(
     for path in (place, *place.rglob("*")):
         assert (path.stat().st_uid, path.stat().st_gid) == (SERVICE, SERVICE), path
     script = "import sys; [open(name, 'r+b').close() for name in sys.argv[1:]]"
-    done = run_as_service("/usr/bin/env", "python3", "-c", script, place / "lock", place / "queuemanager.db")
-    assert done.returncode == 0, done.stderr
+    process = run_as_service("/usr/bin/env", "python3", "-c", script, place / "lock", place / "queuemanager.db")
+    assert process.returncode == 0, process.stderr
     assert os.geteuid() == 0
 
 
@@ -456,8 +456,8 @@ def test_a_database_that_the_user_cannot_read_is_reported(owned: Path, written: 
     (owned / "data" / "queuemanager.db").chmod(0o600)
     # In this order: the owner may be unable to return to a working directory below /root.
     with contextlib.chdir(owned), acting_as_owner(owned):
-        done = mqbridge(*words)
-    assert done.exit_code == 1 and "unable to open database file" in done.stderr, done.output
+        result = mqbridge(*words)
+    assert result.exit_code == 1 and "unable to open database file" in result.stderr, result.output
 
 
 @as_root
@@ -468,8 +468,8 @@ def test_everything_that_root_salvages_belongs_to_the_owner_of_the_directory(
     for path in (owned / "data", *(owned / "data").iterdir()):
         os.chown(path, SERVICE, SERVICE)
     (owned / "data" / "lock").unlink()
-    done = mqbridge("data", "salvage", owned / "data", owned / "new")
-    assert done.exit_code == 0, done.output
+    result = mqbridge("data", "salvage", owned / "data", owned / "new")
+    assert result.exit_code == 0, result.output
     for path in (owned / "data" / "lock", owned / "new", owned / "new" / "queuemanager.db"):
         assert path.stat().st_uid == SERVICE, path
     (owned / "data" / "lock").unlink()
@@ -490,7 +490,7 @@ def test_root_reports_a_missing_capability_to_act_as_the_owner(
 
     groups = os.getgroups()
     monkeypatch.setattr(os, "seteuid", seteuid)
-    done = mqbridge("data", "restore", file, "--data-dir", owned)
-    assert done.exit_code == 1 and f"cannot act as user {SERVICE}" in done.stderr, done.output
+    result = mqbridge("data", "restore", file, "--data-dir", owned)
+    assert result.exit_code == 1 and f"cannot act as user {SERVICE}" in result.stderr, result.output
     assert list(owned.iterdir()) == []
     assert (os.getegid(), os.getgroups()) == (0, groups)

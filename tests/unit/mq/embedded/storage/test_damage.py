@@ -82,13 +82,13 @@ def test_a_database_with_another_schema_is_rejected(copy: Path, script: str, nam
     tamper(copy / "queuemanager.db", script)
     before = sqlite3.connect(copy / "queuemanager.db")
     dump = list(before.iterdump())
-    done = subprocess.run(
+    process = subprocess.run(
         [Path(sys.executable).with_name("mqbridge"), "data", "verify", copy],
         capture_output=True,
         text=True,
         timeout=PATIENCE,
     )
-    assert done.returncode == 1 and named in done.stdout, done
+    assert process.returncode == 1 and named in process.stdout, process
     with pytest.raises(StoreError, match="mqbridge data salvage") as error:
         QueueManager("MQB1", copy)
     assert named in str(error.value)
@@ -196,8 +196,8 @@ def test_verify_and_salvage_keep_intact_messages(copy: Path, tmp_path: Path) -> 
     assert verification.exit_code == 1
     assert f"batch {row_id} of the log is not as it was written" in verification.output
     before = (copy / "queuemanager.db").read_bytes()
-    done = runner.invoke(program, ["data", "salvage", str(copy), str(tmp_path / "new")])
-    assert done.exit_code == 0, done.output
+    result = runner.invoke(program, ["data", "salvage", str(copy), str(tmp_path / "new")])
+    assert result.exit_code == 0, result.output
     assert (copy / "queuemanager.db").read_bytes() == before
     manager = QueueManager("MQB1", tmp_path / "new")
     try:
@@ -301,16 +301,16 @@ def test_a_commit_reported_as_failed_does_not_return_after_a_crash(
 def test_a_start_on_a_failing_disk_does_not_report_damaged_data(
     faulty_disk: Path, copy: Path, tmp_path: Path, word: str
 ) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [Path(sys.executable).with_name("mqbridge"), "run", "--data-dir", copy, "--port", "0"],
         env={**os.environ, "LD_PRELOAD": str(faulty_disk), "FAULTY_DISK_AT": f"{word}:1:100"},
         capture_output=True,
         text=True,
         timeout=PATIENCE,
     )
-    assert done.returncode == 1
-    assert "queuemanager.db cannot be used: " in done.stderr and "start again" in done.stderr
-    assert "damaged" not in done.stderr and "Traceback" not in done.stderr
+    assert process.returncode == 1
+    assert "queuemanager.db cannot be used: " in process.stderr and "start again" in process.stderr
+    assert "damaged" not in process.stderr and "Traceback" not in process.stderr
     manager = QueueManager("MQB1", copy)
     try:
         assert bodies(manager) == BODIES
@@ -364,11 +364,11 @@ class Ended:
 
         unit = Unit()
 
-        def done(reason: int) -> None:
+        def completed(reason: int) -> None:
             self._told(reason)
             self._ended.set()
 
-        unit.done = done
+        unit.done = completed
         with self._manager.lock:
             message = Message(MQMD(Persistence=cmqc.MQPER_PERSISTENT), body)
             self._manager.put(unit, self._manager.objects.resolve(QUEUE), message)

@@ -136,7 +136,7 @@ class JournalMachine(RuleBasedStateMachine):
 
         store.write = write  # type: ignore[assignment]
         ended = threading.Semaphore(0)
-        done = []
+        submitted = []
         with self.manager.lock:
             for actions in burst:
                 work = self.begin(actions)
@@ -146,13 +146,13 @@ class JournalMachine(RuleBasedStateMachine):
                     ended.release()
 
                 work.unit.done = end
-                done.append(work)
+                submitted.append(work)
                 self.manager.recovery_log.submit(work.unit)
-        for _ in done:
+        for _ in submitted:
             assert ended.acquire(timeout=PATIENCE)
         self.idle()
         store.write = real
-        for work in done:
+        for work in submitted:
             assert work.reason in (cmqc.MQRC_NONE, cmqc.MQRC_RESOURCE_PROBLEM)
             if work.reason == cmqc.MQRC_NONE:
                 for queue, body in work.gets:
