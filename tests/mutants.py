@@ -159,7 +159,7 @@ MUTANTS = (
         "security/authenticators.py", '"require": ["exp", ', '"require": [', UNIT + "security/test_json_web_token.py"
     ),
     Mutant("console/access.py", "if len(keys) >= limit:", "if len(keys) > limit + 1:", UNIT + "console/test_access.py"),
-    Mutant("console/access.py", "if self._is_over(login, now):", "if False:", UNIT + "console/test_access.py"),
+    Mutant("console/access.py", "if self._has_ended(login, now):", "if False:", UNIT + "console/test_access.py"),
     Mutant(
         "wire/mq/pcf.py", "tuple(element.ljust(width) for element in listed)", "listed", UNIT + "wire/mq/test_pcf.py"
     ),

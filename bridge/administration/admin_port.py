@@ -27,7 +27,7 @@ class _Overview(msgspec.Struct):
 def read_status(url: str, token: str = "", ca_file: Path | None = None) -> BridgeStatus:
     """Return the status of the bridge whose admin port has a URL.
 
-    `ca_file` has the certificate authorities for https, None: those of the system. Raises NoBridge.
+    `ca_file` contains the certificate authorities for https. Without it, those of the system apply. Raises NoBridge.
     """
     request = urllib.request.Request(url, headers={"Accept": "application/json"})
     if token:
@@ -41,8 +41,8 @@ def read_status(url: str, token: str = "", ca_file: Path | None = None) -> Bridg
         with error:
             if error.code != 401:
                 raise NoBridge(f"the bridge at {url} answers with HTTP status {error.code}") from error
-        why = "rejects the token" if token else "requires a token; hint: --token-file"
-        raise NoBridge(f"the bridge at {url} {why}") from error
+        problem = "rejects the token" if token else "requires a token; hint: --token-file"
+        raise NoBridge(f"the bridge at {url} {problem}") from error
     except (OSError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise NoBridge(f"no bridge answers at {url} ({reason}). Is it running?") from error

@@ -112,7 +112,7 @@ class ClientTrace(msgspec.Struct, kw_only=True):
     """The last entries of the trace of a client, the oldest first."""
 
     entries: list[TraceEntry]
-    #: number of entries that are no longer kept
+    #: number of entries that have been dropped
     missed: int
 
 
@@ -269,7 +269,7 @@ class Problem(msgspec.Struct, frozen=True):
     command: str
     #: when it began, in seconds since the epoch
     since: float = 0.0
-    #: how to fix it
+    #: the remedy
     remedy: str = ""
 
 
@@ -299,7 +299,7 @@ class BridgeStatus(msgspec.Struct, kw_only=True):
     mappings: int
     log_level: str
     problems: list[Problem] = []
-    #: what a bridge that starts or stands by waits for, and since when in seconds since the epoch; blank if it runs
+    #: the reason for which a bridge starts or stands by, and its time in seconds since the epoch. Blank if the bridge runs
     waits_for: str = ""
     waits_since: float = 0.0
 
@@ -342,7 +342,7 @@ class RoutedSubscription(msgspec.Struct, kw_only=True):
     subscriber: str
     client_id: str
     topic_filter: str
-    #: the QoS of the delivery; None for applications
+    #: the QoS of the delivery, or None for applications
     qos: int | None
     #: connected, away, or blank for applications
     state: Literal["connected", "away", ""]
@@ -367,7 +367,7 @@ class RoutedQueue(msgspec.Struct, kw_only=True):
     name: str
     depth: int
     max_depth: int
-    #: why it would not take the message, or blank
+    #: the reason if the queue would reject the message, or blank
     problem: str = ""
 
 
@@ -375,10 +375,10 @@ class PasswordFileStatus(msgspec.Struct, kw_only=True):
     """A password file of the configuration."""
 
     file: str
-    #: what uses it: channels, the console, or MQ applications
+    #: its users: channels, the console, or MQ applications
     used_by: list[str]
     users: list[str]
-    #: why it cannot be read, or blank
+    #: the reason if it cannot be read, or blank
     problem: str = ""
 
 
@@ -404,7 +404,7 @@ class TopicRoute(msgspec.Struct, kw_only=True):
     """The destinations of a publication. Nothing is published."""
 
     topic: str
-    #: False: a rule rejects it
+    #: False if a rule rejects the publication
     accepted: bool
     rules: list[AccessRule]
     subscriptions: list[RoutedSubscription]
@@ -429,7 +429,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     get_inhibited: bool
     put_inhibited: bool
     description: str
-    #: what the bridge uses the queue for, or blank for other queues
+    #: the purpose of the queue for the bridge, or blank for other queues
     role: str
 
 
@@ -492,7 +492,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     has_header: bool
     reason: int
     reason_name: str
-    #: what the reason means, and what to do
+    #: the meaning of the reason, and the remedy
     what: str
     advice: str
     destination: str

@@ -1,4 +1,4 @@
-"""Messages of applications over HTTP, and why their requests fail."""
+"""Messages of applications over HTTP, and the reasons for which their requests fail."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bridge.mqtt.packets import PublishProperties, UserProperty
 
 
 class ApplicationFailure(StrEnum):
-    """Why a request of an application failed."""
+    """The reason for which a request of an application failed."""
 
     INVALID = "invalid"
     NOT_AUTHORIZED = "not_authorized"
@@ -23,10 +23,10 @@ class ApplicationFailure(StrEnum):
 
 
 class ApplicationFailed(Exception):
-    """A request of an application failed. The text is for display. `pause` is when to try again, in seconds."""
+    """A request of an application failed. The text is for display. `pause` is the delay of the next attempt, in seconds."""
 
-    def __init__(self, failure: ApplicationFailure, why: str, pause: float = 1.0) -> None:
-        super().__init__(why)
+    def __init__(self, failure: ApplicationFailure, text: str, pause: float = 1.0) -> None:
+        super().__init__(text)
         self.failure = failure
         self.pause = pause
 
@@ -38,7 +38,7 @@ class ApplicationMessage(msgspec.Struct, frozen=True, kw_only=True):
     payload: bytes
     qos: int = 1
     retain: bool = False
-    #: seconds after which it expires. None: it does not expire
+    #: seconds after which the message expires, or None if it does not expire
     expiry: int | None = None
     content_type: str | None = None
     #: whether the payload is UTF-8
@@ -63,7 +63,7 @@ class ApplicationMessage(msgspec.Struct, frozen=True, kw_only=True):
 class ApplicationCall(ApplicationMessage, frozen=True):
     """A request to a device, whose reply the application waits for."""
 
-    #: maximum time to wait for the reply. None: `call_timeout` of the application
+    #: maximum time to wait for the reply, or None for `call_timeout` of the application
     seconds: float | None = None
-    #: the topic of replies of a device that does not know Response Topic. Blank for other devices
+    #: the topic of replies of a device without Response Topic, or blank for other devices
     reply_topic: str = ""

@@ -58,7 +58,7 @@ class SectionSummary(msgspec.Struct, frozen=True):
 class SettingPage(msgspec.Struct, kw_only=True):
     """One page of settings, and all sections."""
 
-    #: the configuration file; blank if there is none
+    #: the configuration file, or blank without one
     file: str
     sections: list[SectionSummary]
     settings: list[Setting]

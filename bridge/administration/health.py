@@ -18,7 +18,7 @@ class Gauge(msgspec.Struct, frozen=True):
 
     name: str
     used: float
-    #: None if there is no limit
+    #: the maximum, or None without a limit
     limit: float | None
     unit: Literal["", "bytes"]
     #: the option that sets the limit
@@ -35,14 +35,14 @@ class CertificateStatus(msgspec.Struct, frozen=True):
 
     #: the channel, link or other part that uses it
     owner: str
-    #: the file; blank for a certificate that a broker presented
+    #: the file, or blank for a certificate that a broker presented
     file: str
     #: seconds since the epoch
     expires_at: float
 
 
 class RateSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """What a queue, mapping or link did over time. A value is None if it is unknown."""
+    """The rates of a queue, mapping or link over time. A value is None if it is unknown."""
 
     kind: RateKind
     name: str
@@ -63,15 +63,15 @@ class RatePage(msgspec.Struct, kw_only=True):
     series: list[RateSeries]
     #: number of queues, mappings and links that are not in `series`
     left_out: int
-    #: why there are no rates; blank if there are
+    #: the reason if rates are not available, otherwise blank
     problem: str = ""
 
 
 class Remedy(msgspec.Struct, frozen=True):
-    """A change or test that may solve a problem, and that changes nothing that cannot be undone."""
+    """A change or test that may solve a problem, and that can be undone."""
 
     command: Literal["mapping resume", "link test", "link connect", "channel start", "reload"]
-    #: the name of the mapping, link or channel; blank for `reload`
+    #: the name of the mapping, link or channel, or blank for `reload`
     name: str = ""
 
 

@@ -23,10 +23,10 @@ class RunnerState(StrEnum):
     #: the mapping cannot continue: for example, even the dead-letter queue rejects messages
     STUCK = "stuck"
     DISABLED = "disabled"
-    #: by an administrator, until it is resumed
+    #: an administrator has paused the mapping, until it is resumed
     PAUSED = "paused"
     STOPPED = "stopped"
-    #: it is no longer in the configuration, but a former session of it is unfinished
+    #: the mapping is not in the configuration any longer, but one of its former sessions is unfinished
     REMOVED = "removed"
 
 
@@ -58,7 +58,7 @@ class UnfinishedSession(msgspec.Struct, kw_only=True, frozen=True):
     address: str
     #: seconds since the epoch: when the mapping left the session
     since: float
-    #: messages to the broker that it may have; they are no longer on their queue
+    #: messages that the broker may have received, and that were removed from their queue
     messages: int = 0
     #: publications from the broker that are on their queue, and that the broker has not released
     received: int = 0
@@ -68,16 +68,16 @@ class UnfinishedSession(msgspec.Struct, kw_only=True, frozen=True):
     reachable: bool = True
 
     def __str__(self) -> str:
-        parts = []
+        tasks = []
         if self.messages:
-            parts.append(f"{counted(self.messages, 'message')} that the broker may have, kept until it is reachable")
+            tasks.append(f"{counted(self.messages, 'message')} that the broker may have, kept until it is reachable")
         if self.received:
-            parts.append(f"{counted(self.received, 'publication')} received and not released")
+            tasks.append(f"{counted(self.received, 'publication')} received and not released")
         if self.ending:
-            parts.append("it has to be ended at the broker")
+            tasks.append("it has to be ended at the broker")
         if not self.reachable:
-            parts.append("its link was removed")
-        return f"former session {self.client_id} at {self.address}: {'; '.join(parts) or 'nothing is unfinished'}"
+            tasks.append("its link was removed")
+        return f"former session {self.client_id} at {self.address}: {'; '.join(tasks) or 'nothing is unfinished'}"
 
 
 class MappingStatus(msgspec.Struct, kw_only=True):
@@ -94,11 +94,11 @@ class MappingStatus(msgspec.Struct, kw_only=True):
     #: of these: discarded to cut a loop
     cut: int = 0
     dead_lettered: int = 0
-    #: the messages that `split` has made of those moved
+    #: number of parts into which `split` has divided the moved messages
     parts: int = 0
     #: messages that the mapping takes and leaves out: by `limit`, because they are `unchanged`, or with `no parts`
     left_out: dict[str, int] = {}
-    #: messages that could not be processed, discarded because there was no room on the dead-letter queue, by MQRC
+    #: messages that could not be processed and were discarded, because the dead-letter queue was full, by MQRC
     discarded: dict[str, int] = {}
     #: units of work backed out
     backouts: int = 0
@@ -113,9 +113,9 @@ class MappingStatus(msgspec.Struct, kw_only=True):
     #: while a queue is blocked: all messages at the source, including those for other destinations
     backlog: int = 0
 
-    def wrong(self, why: str, state: RunnerState | None = None) -> None:
+    def wrong(self, error: str, state: RunnerState | None = None) -> None:
         """Record an error, then set the state, so that readers who see the state also find its reason."""
-        self.last_error = why
+        self.last_error = error
         self.last_error_at = time.time()
         if state is not None:
             self.state = state

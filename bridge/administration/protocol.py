@@ -1,4 +1,4 @@
-"""What administration requests and their answers have in common."""
+"""The base classes of administration requests and their answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Unavailable(Refused):
 
 
 class Request(msgspec.Struct, Generic[T_co], kw_only=True, tag_field="command"):
-    """A request, with the type of the `result` of its answer: None if the answer only has lines.
+    """A request, with the type of the `result` of its answer, or None if the answer only has lines.
 
     Its tag is the command on the command line. Its docstring describes it in the help of the command and in OpenAPI, as the
     descriptions of its fields do.
@@ -66,7 +66,7 @@ class Answer(msgspec.Struct, kw_only=True):
     """The result of a request."""
 
     ok: bool = True
-    #: for people: the effect, or the reason why there is none
+    #: for people: the effect, or the reason for a refusal
     lines: list[str] = []
     #: the requested data as JSON, of the type that the request specifies
     result: msgspec.Raw = msgspec.Raw(b"null")
@@ -76,5 +76,5 @@ class Answer(msgspec.Struct, kw_only=True):
     not_found: bool = False
     #: the request was refused because the bridge is stopping, or its queue manager or a file is unavailable
     unavailable: bool = False
-    #: the bridge failed to answer; its log contains the reason
+    #: the bridge failed to answer. Its log contains the reason
     failed: bool = False

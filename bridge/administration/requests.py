@@ -53,9 +53,9 @@ class ShowStatus(Request[answers.BridgeStatus], tag="status"):
 class Search(Request[searching.SearchResult], tag="search"):
     """Search for clients, topics, queues, mappings, links, pipelines, channels, settings and problems."""
 
-    #: a part of a name or of another text of the object; case does not matter. A blank text finds nothing
+    #: a part of a name or of another text of the object, in upper or lower case. A blank text finds nothing
     text: SearchText = ""
-    #: only these kinds; an empty list selects all kinds
+    #: only these kinds. An empty list selects all kinds
     kinds: list[searching.SearchKind] = field(default_factory=list)
     #: the maximum number of matches of each kind
     rows: Count = 20
@@ -116,7 +116,7 @@ class StopChannel(Request[None], tag="channel stop"):
     CHANGES = True
 
     name: ChannelName
-    #: disconnect only this client; the channel keeps running
+    #: disconnect only this client. The channel keeps running
     client_id: str | None = None
 
 
@@ -155,7 +155,7 @@ class ListClients(Request[answers.ClientPage], tag="client list"):
     #: number of clients that precede the page
     skip: Count = 0
     rows: Count = 1_000
-    #: whether to measure rates; the first such request starts the counting of publications
+    #: whether to measure rates. The first such request starts the counting of publications
     rates: bool = False
 
 
@@ -163,7 +163,7 @@ class ShowClient(Request[answers.ClientDetails], tag="client show"):
     """Return the details of one client."""
 
     client_id: str
-    #: whether to measure rates; the first such request starts the counting of publications
+    #: whether to measure rates. The first such request starts the counting of publications
     rates: bool = False
 
 
@@ -201,7 +201,7 @@ class ClientSelection(Request[T_co]):
     ids: list[str] = field(default_factory=list)
     #: patterns of client identifiers, in which `*` matches any characters
     patterns: list[str] = field(default_factory=list)
-    #: only clients of this channel; a disconnected client belongs to the channel of its last connection
+    #: only clients of this channel. A disconnected client belongs to the channel of its last connection
     channel: str | None = None
     #: report the effect without changing anything
     dry_run: bool = False
@@ -395,7 +395,7 @@ class MoveMessages(Request[None], tag="queue move"):
 
     name: str
     to: str
-    #: MsgIds in hexadecimal; an empty list selects all messages
+    #: MsgIds in hexadecimal. An empty list selects all messages
     ids: list[str] = field(default_factory=list)
 
 
@@ -405,7 +405,7 @@ class ClearQueue(Request[None], tag="queue clear"):
     CHANGES = True
 
     name: str
-    #: MsgIds in hexadecimal; an empty list selects all messages
+    #: MsgIds in hexadecimal. An empty list selects all messages
     ids: list[str] = field(default_factory=list)
 
 
@@ -433,7 +433,7 @@ class DumpDefinitions(Request[str], tag="mqsc dump"):
 
 
 class PreviewCommands(Request[list[answers.CommandEffect]], tag="mqsc preview"):
-    """Return what MQSC commands would do to queues, topics and namelists, without running them."""
+    """Return the effects of MQSC commands on queues, topics and namelists, without running them."""
 
     commands: str
 
@@ -522,7 +522,7 @@ class ShowAuditLog(Request[answers.AuditEntries], tag="audit show"):
 class ListSettings(Request[configuration.SettingPage], tag="config list"):
     """Return one page of settings with values, defaults and sources: file and line, command line, or default."""
 
-    #: a section of the file, such as `limits`; a blank one selects all sections
+    #: a section of the file, such as `limits`. A blank one selects all sections
     section: Annotated[str, Meta(max_length=100)] = ""
     #: only settings whose values differ from their defaults
     changed: bool = False

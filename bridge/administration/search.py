@@ -1,4 +1,4 @@
-"""What a search in a running bridge finds."""
+"""The result of a search in a running bridge."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ class SearchMatch(msgspec.Struct, frozen=True):
     """An object whose name, or another of its texts, contains the search text."""
 
     kind: SearchKind
-    #: the name of the object; of a problem: its kind and subject; of a setting: its path, such as `limits.waiting_bytes`
+    #: the name of the object, the kind and subject of a problem, or the path of a setting, such as `limits.waiting_bytes`
     name: str
-    #: the state of the object, in words; the value of a setting
+    #: the state of the object in words, or the value of a setting
     text: str
     #: the command that shows the object
     command: str
 
 
 class SearchResult(msgspec.Struct, kw_only=True):
-    """What a search found, in the order of the kinds. Of each kind, exact matches come first."""
+    """The matches, in the order of the kinds. Of each kind, exact matches come first."""
 
     matches: list[SearchMatch]
-    #: kind -> number of all matches, including those beyond the requested number; kinds without matches are left out
+    #: kind -> number of all matches, including those beyond the requested number. Kinds without matches are left out
     found: dict[SearchKind, int]
-    #: why kinds were not searched, or only in part
+    #: reasons for which kinds were not searched, or only in part
     incomplete: list[str]

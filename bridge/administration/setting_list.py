@@ -36,9 +36,9 @@ LIVE_OF_ADMIN: Final = frozenset(
 def settings_of(configuration: Configuration) -> Iterator[Setting]:
     """Yield all settings of a configuration, in its order. A large configuration takes a second."""
     for location, value, default in _of_section(configuration, ()):
-        place = configuration.places.get(location)
-        # A value without a place of its own, such as one of a default list.
-        source = place or (
+        position = configuration.places.get(location)
+        # A value without a position of its own, such as one of a default list.
+        source = position or (
             DEFAULT if value == default or not configuration.places else _nearest(configuration, location)
         )
         yield Setting(dotted(location), value, default, source)
@@ -52,7 +52,7 @@ def _nearest(configuration: Configuration, location: Location) -> str:
 
 
 def changes_between(before: Configuration, after: Configuration) -> list[SettingChange]:
-    """Return the settings whose values differ, those that are gone last. A setting that is left out has its default."""
+    """Return the settings whose values differ, the removed ones last. A setting that is left out has its default."""
     former = {setting.key: setting for setting in settings_of(before)}
     changes = []
     for setting in settings_of(after):
@@ -86,7 +86,7 @@ def _of_section(section: Section, location: Location) -> Iterator[tuple[Location
 def _of_value(
     value: Any, plain: Any, default: object, location: Location
 ) -> Iterator[tuple[Location, str, str | None]]:
-    """Yield the settings of a value; `plain` is the value without secrets, `default` that of the option."""
+    """Yield the settings of a value. `plain` is the value without secrets, and `default` that of the option."""
     match value:
         case Section():
             yield from _of_section(value, location)

@@ -1,9 +1,9 @@
 """Whether an archive has all of its files, unchanged.
 
 The name of a file contains its number, the number of the first file of its day, and its CRC-32. The number of the last file
-is in a witness (`bridge.witness`). So a file that is missing or damaged is noticed. The oldest days may be deleted, as
-`archive.retention_days` does. Files of release 0.2.0 have other names, and are not checked. That release
-does not maintain the witness either, so after a downgrade it may remove the days of all files that have numbers.
+is in a witness (`bridge.witness`). So missing and damaged files are detected. The oldest days may be deleted, like with
+`archive.retention_days`. Files of release 0.2.0 have other names, and are not checked. That release does not maintain the
+witness, so after a downgrade it may remove the days of all files that have numbers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class NumberedFile(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> NumberedFile | None:
-        """Return the file with this path. None: its name has no number."""
+        """Return the file with this path, or None if its name has no number."""
         match = _PATH.search(str(path))
         if match is None:
             return None
@@ -190,8 +190,8 @@ def _missing_end(directory: Path, files: list[NumberedFile], position: WitnessPo
             yield Loss(f"files of the archive may be missing: {position}", hour, max(hour, datetime.now(UTC)))
     elif last < position.number:
         finished = datetime.fromtimestamp(position.time, UTC)
-        others = [] if files else archive_files(directory)
-        if others and others[0].parent.parent.name > f"date={finished:%F}":
+        unnumbered = [] if files else archive_files(directory)
+        if unnumbered and unnumbered[0].parent.parent.name > f"date={finished:%F}":
             return  # release 0.2.0 wrote after the last file with a number, and has removed the days before
         text = _missing(directory, last + 1, position.number, f"the last one was finished at {finished:%F %T} UTC")
         yield Loss(text, hour, max(hour, finished))
@@ -211,6 +211,6 @@ def _cut_off(files: list[NumberedFile]) -> Iterator[str]:
             yield f"{file.path} {fault}"
 
 
-def _missing(directory: Path, first: int, last: int, where: str) -> str:
+def _missing(directory: Path, first: int, last: int, position: str) -> str:
     files = f"file {first} is" if first == last else f"files {first} to {last} are"
-    return f"archive {directory}: {files} missing, {where}"
+    return f"archive {directory}: {files} missing, {position}"

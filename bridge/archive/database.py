@@ -49,15 +49,15 @@ class Database:
 
     def rows(self, query: str, **parameters: Any) -> Iterator[tuple[Any, ...]]:
         """Run a query and yield its rows."""
-        result = self._connection.execute(query, parameters or None)
-        while batch := result.fetchmany(10_000):
+        cursor = self._connection.execute(query, parameters or None)
+        while batch := cursor.fetchmany(10_000):
             yield from batch
 
     def records(self, query: str, **parameters: Any) -> Iterator[dict[str, Any]]:
         """Run a query and yield its rows as dictionaries by column name."""
-        result = self._connection.execute(query, parameters or None)
-        names = [column[0] for column in result.description or ()]
-        while batch := result.fetchmany(10_000):
+        cursor = self._connection.execute(query, parameters or None)
+        names = [column[0] for column in cursor.description or ()]
+        while batch := cursor.fetchmany(10_000):
             for row in batch:
                 yield dict(zip(names, row, strict=True))
 
@@ -67,9 +67,9 @@ class Database:
 
     def create_table(self, name: str, columns: dict[str, str], rows: Sequence[Sequence[Any]]) -> None:
         """Create a table with these columns (name -> type) and rows."""
-        values = zip(*rows, strict=True) if rows else ([] for _ in columns)
+        contents = zip(*rows, strict=True) if rows else ([] for _ in columns)
         fields = ", ".join(f"unnest(${column}::{kind}[]) AS {column}" for column, kind in columns.items())
-        parameters = {column: list(value) for column, value in zip(columns, values, strict=True)}
+        parameters = {column: list(content) for column, content in zip(columns, contents, strict=True)}
         self._connection.execute(f"CREATE TABLE {name} AS SELECT {fields}", parameters)
 
 
@@ -112,8 +112,8 @@ def opened(
             columns = ", ".join(f"{column.name} {_TYPES[column.type]}" for column in COLUMNS)
             connection.execute(f"CREATE TABLE other_rows ({columns})")
             for loss in losses:
-                values = ", ".join("?" for _ in COLUMNS)
-                connection.execute(f"INSERT INTO other_rows VALUES ({values})", _gap(loss))
+                placeholders = ", ".join("?" for _ in COLUMNS)
+                connection.execute(f"INSERT INTO other_rows VALUES ({placeholders})", _gap(loss))
             names = ", ".join(_quoted(file) for file in files)
             parquet = f"read_parquet([{names}], union_by_name = true, hive_partitioning = false)"
             connection.execute(

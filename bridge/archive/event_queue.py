@@ -114,9 +114,9 @@ class Child:
         try:
             count = os.writev(self._in.fileno(), [length.to_bytes(LENGTH, "big"), head, *encoded])
             if count < LENGTH + length:  # interrupted by a signal
-                rest = memoryview(b"".join((length.to_bytes(LENGTH, "big"), head, *encoded)))[count:]
-                while rest:
-                    rest = rest[os.write(self._in.fileno(), rest) :]
+                unsent = memoryview(b"".join((length.to_bytes(LENGTH, "big"), head, *encoded)))[count:]
+                while unsent:
+                    unsent = unsent[os.write(self._in.fileno(), unsent) :]
         except BrokenPipeError:
             self._reader.join()  # process the remaining reports
         finally:
@@ -141,8 +141,8 @@ class Child:
 
     def _lines(self) -> Iterator[bytes]:
         partial_line = b""
-        while data := os.read(self._out.fileno(), 65_536):
-            *lines, partial_line = (partial_line + data).split(b"\n")
+        while output := os.read(self._out.fileno(), 65_536):
+            *lines, partial_line = (partial_line + output).split(b"\n")
             yield from lines
 
     def reap(self) -> str:
@@ -184,7 +184,7 @@ class EventBatch(msgspec.Struct):
 
 
 class ArchiveLoss(msgspec.Struct):
-    """What is missing from the archive, as found since the start of the service."""
+    """Rows and files that are missing from the archive, as detected since the start of the service."""
 
     rows: int = 0
     #: when rows were lost for the first and the last time, in seconds since the epoch
@@ -214,9 +214,9 @@ class EventProducer:
         #: number of the missed rows that are already reported to the archive. Written by the queue's thread
         self.reported = 0
 
-    def add(self, now: int, data: bytes, rows: int, kept_event: Kept | None = None) -> None:
+    def add(self, now: int, encoded: bytes, rows: int, kept_event: Kept | None = None) -> None:
         """Add an encoded event of the time `now` that produces `rows` rows. If the queue is full, count them as a gap."""
-        size = len(data) + rows * ROW_BYTES
+        size = len(encoded) + rows * ROW_BYTES
         queue = self._event_queue
         if queue.waiting() + size > queue.config.memory:
             if self.missed == self.reported:
@@ -224,7 +224,7 @@ class EventProducer:
             self.missed += rows
             return
         self.handed += size
-        queue.put((now, data, rows, size, kept_event))
+        queue.put((now, encoded, rows, size, kept_event))
 
     def keep(self, event: Kept) -> None:
         """Add an event that is sent again if the archive process dies."""
@@ -305,7 +305,7 @@ class EventQueue:
         pause = 0.0
         while not self._written:
             if pause:
-                self._rest(pause)
+                self._sleep(pause)
             self._freed = self._finished = self._unwritten = 0
             try:
                 self.child = Child(self.config, self._progress, self._damaged, self._work.set)
@@ -319,7 +319,7 @@ class EventQueue:
     def _written(self) -> bool:
         return self._stopping and not self._batches and self._lost is None
 
-    def _rest(self, seconds: float) -> None:
+    def _sleep(self, seconds: float) -> None:
         if self._ending.is_set():
             time.sleep(FIRST_PAUSE)
         else:
@@ -357,7 +357,7 @@ class EventQueue:
             self._finished += 1
 
     def _damaged(self, damage: str) -> None:
-        """Take the report that files are missing. Called on the thread that reads the reports."""
+        """Record that files are missing. Called on the thread that reads the reports."""
         self.loss.files, self.loss.noticed = damage, time.time()
 
     def _send_on(self, child: Child) -> bool:
@@ -370,9 +370,9 @@ class EventQueue:
             encoded = self._again(lost_batch)
             batch = lost_batch
         while self._queue and length < BATCH_BYTES and len(encoded) < EVENTS:
-            now, data, rows, counted, event = self._queue.popleft()
-            encoded.append(data)
-            length += len(data)
+            now, encoded_event, rows, counted, event = self._queue.popleft()
+            encoded.append(encoded_event)
+            length += len(encoded_event)
             size += counted
             batch.since = batch.since or now
             if event is None:
@@ -420,12 +420,12 @@ class EventQueue:
 
     def _died(self, child: Child) -> None:
         """Collect the lost batches of a process that has ended, to be reported by the next one."""
-        how = child.reap()
+        exit_status = child.reap()
         self._taken += sum(self._sizes)
         self._sizes.clear()
         if not self._batches:
             if not self._written:
-                log.error("MQB7003E archive: the writer process %s; no rows were lost, starting a new one", how)
+                log.error("MQB7003E archive: the writer process %s; no rows were lost, starting a new one", exit_status)
             return
         lost_batch = EventBatch(
             sum(batch.rows for batch in self._batches), min(batch.since for batch in self._batches), []
@@ -436,5 +436,7 @@ class EventQueue:
         self._lost = lost_batch
         self.loss.add(lost_batch.rows)
         log.error(
-            "MQB7004E archive: the writer process %s; %d rows were lost, starting a new one", how, lost_batch.rows
+            "MQB7004E archive: the writer process %s; %d rows were lost, starting a new one",
+            exit_status,
+            lost_batch.rows,
         )

@@ -81,7 +81,7 @@ COLUMNS: Final = (
 )
 
 NAMES: Final = tuple(column.name for column in COLUMNS)
-_PLACES: Final = {name: place for place, name in enumerate(NAMES)}
+_POSITIONS: Final = {name: position for position, name in enumerate(NAMES)}
 _DEFAULTS: Final[dict[str, Any]] = {
     "client_id": "",
     "topic": "",
@@ -103,7 +103,7 @@ def row(**values: Any) -> Row:
     """Return a row with these values. Other columns have their defaults. Raises KeyError for an unknown column."""
     columns = [_DEFAULTS.get(name) for name in NAMES]
     for name, value in values.items():
-        columns[_PLACES[name]] = value
+        columns[_POSITIONS[name]] = value
     return tuple(columns)
 
 
@@ -134,10 +134,10 @@ def json_of(properties: PublishProperties | None) -> str | None:
     """Return the column `properties`: a JSON object of the set properties, with bytes in base64, or None."""
     if properties is None:
         return None
-    there: dict[str, Any] = {
+    set_properties: dict[str, Any] = {
         name: value for name, value in msgspec.structs.asdict(properties).items() if value is not None and value != ()
     }
-    return msgspec.json.encode(there).decode() if there else None
+    return msgspec.json.encode(set_properties).decode() if set_properties else None
 
 
 def properties_of(text: str | None) -> PublishProperties | None:

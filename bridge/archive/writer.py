@@ -57,13 +57,15 @@ def prepare(config: ArchiveConfig) -> None:
     directory = config.directory
     assert directory is not None
     if importlib.util.find_spec("pyarrow") is None:
-        raise ArchiveError(f"archive.directory is set, but pyarrow is not installed: `{install('archive')}` brings it")
+        raise ArchiveError(
+            f"archive.directory is set, but pyarrow is not installed: `{install('archive')}` installs it"
+        )
     try:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / LOCK).open("ab").close()
     except OSError as error:
-        why = f"the archive cannot be written to {directory}: {error.strerror}; see archive.directory"
-        raise ArchiveError(why) from error
+        message = f"the archive cannot be written to {directory}: {error.strerror}; see archive.directory"
+        raise ArchiveError(message) from error
 
 
 class ArchiveWriter:
@@ -161,7 +163,7 @@ class ArchiveWriter:
             if self._batch_rows >= GROUP_ROWS or self._waiting_bytes >= GROUP_BYTES:
                 self._group()
         self._event_batches += 1
-        self._tell()
+        self._report_progress()
 
     def _rows_of(self, event: events.Event) -> list[Row]:
         match event:
@@ -182,13 +184,13 @@ class ArchiveWriter:
         """Finish the file, and remove expired files, if it is time."""
         if self._unfinished and time.monotonic() - self._file_since >= self.config.roll.time:
             self._finish()
-            self._tell()
+            self._report_progress()
         if self.config.retention_days is not None and time.monotonic() - self._swept >= RETENTION_INTERVAL:
             self._swept = time.monotonic()
             self._sweep(timedelta(days=self.config.retention_days))
 
     def due(self) -> float | None:
-        """Return the seconds until the next call of `look` is due. None: not before the next event."""
+        """Return the seconds until the next call of `look` is due, or None if none is due before the next event."""
         moments = []
         if self._unfinished:
             moments.append(self._file_since + self.config.roll.time)
@@ -199,7 +201,7 @@ class ArchiveWriter:
     def close(self) -> None:
         """Write the remaining rows, and unlock the directory."""
         self._finish()
-        self._tell()
+        self._report_progress()
         if self._file_numbers is not None:
             self._file_numbers.close()
             self._file_numbers = None
@@ -210,7 +212,7 @@ class ArchiveWriter:
     def _unfinished(self) -> bool:
         return bool(self._file is not None or self._waiting or self._batches or self._unwritten)
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         if not self._waiting and not self._batches:
             self._grouped = self._event_batches
             if self._file is None and not self._unwritten:

@@ -15,5 +15,5 @@ def main() -> None:
         from bridge.cli.program import program
 
         program(prog_name="mqbridge")
-    except KeyboardInterrupt:  # before typer is there to turn it into this status
+    except KeyboardInterrupt:  # before typer is imported, which would return this status
         sys.exit(130)

@@ -181,8 +181,8 @@ def search(
 
     Exact matches come first. The last column is the command that shows the object.
     """
-    result = shown(requests.Search(text=text, kinds=[searched_kind.value for searched_kind in kind or ()], rows=limit))
-    for line in result.incomplete:
+    found = shown(requests.Search(text=text, kinds=[searched_kind.value for searched_kind in kind or ()], rows=limit))
+    for line in found.incomplete:
         output.note(f"warning: {line}")
 
     def table(matches: list[SearchMatch]) -> None:
@@ -194,7 +194,7 @@ def search(
         }
         output.print_table(*output.table_of(matches, columns), "nothing found")
 
-    output.print_records(result.matches, lambda match: match.name, table=table)
+    output.print_records(found.matches, lambda match: match.name, table=table)
 
 
 @takes(BRIDGE)
@@ -412,7 +412,7 @@ def trace_client(
         except OSError as error:
             raise Failure(f"{file}: {error.strerror}") from error
         with os.fdopen(descriptor, "wb", buffering=0) as stream:
-            output.note(f"writing to {file}; Ctrl-C ends the trace")
+            output.note(f"writing to {file} until Ctrl-C")
             for entry in entries:
                 stream.write(msgspec.json.encode(entry) + b"\n")
 
@@ -912,7 +912,7 @@ def top(
     """Show the activity of the running bridge, updated every second.
 
     It shows the rates of publications, the backlog, the slowest channels, the busiest clients, and the mappings. Press `q`
-    or Ctrl-C to quit. Publications are counted only while somebody watches. Other formats than table print each reading,
+    or Ctrl-C to quit. Publications are counted only while the command runs. Other formats than table print each reading,
     with rates per second.
     """
     if not 0.1 <= interval <= 3_600:

@@ -84,13 +84,13 @@ def audit(
     first, last = period(start, end)
     directories = archives(archive, configuration())
     with _reading("audit"):
-        from bridge.archive.audit import audit as judge
+        from bridge.archive.audit import audit as audit_archive
 
-        result = judge(directories, start=first, end=last, late=late, report=_reporter(accept_loss))
-    print_record(result, "held" if result.held else "broken", show_audit)
-    if result.is_empty and not result.mappings:
+        findings = audit_archive(directories, start=first, end=last, late=late, report=_reporter(accept_loss))
+    print_record(findings, "held" if findings.held else "broken", show_audit)
+    if findings.is_empty and not findings.mappings:
         raise typer.Exit(NOT_FOUND)
-    if not result.held:
+    if not findings.held:
         raise typer.Exit(FAILED)
 
 
@@ -111,14 +111,14 @@ def report(
     first, last = period(start, end)
     directories = archives(archive, configuration())
     with _reading("report"):
-        from bridge.archive.report import report as figures
+        from bridge.archive.report import report as report_of
         from bridge.archive.report_page import page
 
-        result = figures(directories, start=first, end=last, levels=levels, top=limit, report=_reporter(accept_loss))
+        figures = report_of(directories, start=first, end=last, levels=levels, top=limit, report=_reporter(accept_loss))
     if html is not None:
-        html.write_text(page(result), encoding="utf-8")
+        html.write_text(page(figures), encoding="utf-8")
     if settings.output is not options.Format.table or html is None:
-        print_record(result, "report", show_report)
+        print_record(figures, "report", show_report)
     else:
         say(f"wrote {html}")
 
@@ -173,8 +173,8 @@ def replay(
     from bridge.archive.replay import Replay, ReplayDestination, ReplaySelection
     from bridge.mqtt.topics import topic_filter_error
 
-    if why := topic_filter_error(topic_filter):
-        raise Failure(f"--filter {topic_filter!r}: {why}", WRONG_USAGE)
+    if error := topic_filter_error(topic_filter):
+        raise Failure(f"--filter {topic_filter!r}: {error}", WRONG_USAGE)
     words = (
         str(directories[0].absolute()),
         start,
@@ -224,14 +224,14 @@ def _name(*words: object) -> str:
 
 
 def _nothing(job: Replay, directory: Path, mapping: str, topic_filter: str, clients: list[str]) -> str:
-    """Return the message that nothing matches."""
+    """Return the message for a selection without rows."""
     start, end = job.position.start, job.position.end
-    what = f"source messages of mapping {mapping}" if mapping else "publications of clients"
+    rows = f"source messages of mapping {mapping}" if mapping else "publications of clients"
     by = f" from client {' or '.join(clients)}" if clients else ""
     since = f"from {start.isoformat()} " if start is not None else ""
     until = f"to {end.isoformat()}" if end is not None else ""
     return (
-        f"no row of archive {directory} matches ({what}{by}, filter {topic_filter}, {since}{until});"
+        f"no row of archive {directory} matches ({rows}{by}, filter {topic_filter}, {since}{until});"
         " rows can be read once their file is finished (archive.roll)"
     )
 
@@ -292,13 +292,13 @@ def _put(job: Replay, selection: ReplaySelection, rate: float | None, remaining:
     with _stopping(job) as received, Progress(*columns, console=console, disable=settings.quiet) as bar:
         task = bar.add_task(f"replay {job.run}", total=total, completed=before)
 
-        def tell(count: int) -> None:
+        def count_messages(count: int) -> None:
             nonlocal position
             position += count
             bar.advance(task, count)
 
         try:
-            job.put(selection, rate, tell)
+            job.put(selection, rate, count_messages)
         except NoPayload:
             raise Failure("the archive contains no payloads (archive.payloads), so nothing can be replayed") from None
         except MQError as error:
@@ -374,10 +374,10 @@ def show_audit(audit: Audit) -> None:
         row = " ".join(f"{name}={value}" for name, value in example.row.items())
         typer.echo(printable(f"{example.breach}, for example: {row}"))
     for gap in audit.gaps:
-        what = (
+        loss = (
             "the bridge was killed: rows may be missing" if gap["rows"] is None else f"{gap['rows']} rows are missing"
         )
-        typer.echo(f"{what} in the archive between {gap['from']} and {gap['to']}")
+        typer.echo(f"{loss} in the archive between {gap['from']} and {gap['to']}")
     typer.echo(styled(verdict(audit), bold=True))
 
 
@@ -388,15 +388,15 @@ def _head(name: str) -> str:
 def verdict(audit: Audit) -> str:
     """Return the verdict of an audit as a sentence."""
     if audit.is_empty:
-        return "No client was to receive a message in that time, and none did: there is nothing to judge."
+        return "No client had to receive or received a message in that period, so there is nothing to check."
     unknown, expected = audit.totals.unknown, audit.totals.expected
     if not unknown:
-        return "The promise held." if audit.held else "The promise was broken."
+        return "The audit passed." if audit.held else "The audit failed."
     since = max((gap["to"] for gap in audit.gaps), default=None)
     return (
-        ("Nothing broken was seen, but " if audit.held else "The promise was broken, and besides ")
-        + f"{unknown:,} deliveries cannot be judged ({expected:,} were expected), because rows are missing in the archive."
-        + (f" What was published after that can be: --from {since.isoformat()}" if since is not None else "")
+        ("No violation was found, but " if audit.held else "The audit failed, and ")
+        + f"{unknown:,} deliveries cannot be checked ({expected:,} were expected), because rows are missing in the archive."
+        + (f" Later publications can be checked: --from {since.isoformat()}" if since is not None else "")
     )
 
 

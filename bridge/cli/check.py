@@ -38,7 +38,7 @@ class CheckFindings(msgspec.Struct):
     ok: bool = False
     #: mistakes in the file, each with file, line, column, key, expected and found
     mistakes: list[dict[str, Any]] = []
-    #: what the bridge does with this configuration
+    #: a description of the effective configuration
     description: list[str] = []
     #: the settings that differ from their defaults
     changed: list[Setting] = []
@@ -176,9 +176,9 @@ def find(config: Path, connect: bool) -> tuple[CheckFindings, int]:
             findings.queue_manager_lacks = failure.text.splitlines()
         findings.missing += brokers()
         if not findings.queue_manager_lacks:
-            but = ", except for the notes" if findings.queue_manager_notes else ""
+            exceptions = ", except for the notes" if findings.queue_manager_notes else ""
             name = configuration.queue_manager.name
-            findings.description.append(f"queue manager {name} has all that the bridge needs{but}")
+            findings.description.append(f"queue manager {name} meets all requirements of the bridge{exceptions}")
     findings.ok = not findings.missing and not findings.queue_manager_lacks
     return findings, 0 if findings.ok else FAILED
 
@@ -187,14 +187,14 @@ def find(config: Path, connect: bool) -> tuple[CheckFindings, int]:
 
 
 def sizes(configuration: Configuration) -> Iterator[str]:
-    """Yield a line with the sizes of the limits that are shares of the memory which is available here."""
+    """Yield a line with the sizes of the limits that are shares of the available memory of this machine."""
     from bridge.mq.memory import MIB, available_memory, in_bytes
 
     limits = configuration.limits
     embedded = configuration.queue_manager.type == "embedded"
     names = ["waiting_total", *(["retained_total"] if embedded else []), "dead_letter_total", "memory_watermark"]
-    values = {name: value for name in names if (value := getattr(limits, name)) is not None}
-    amounts = ", ".join(f"{name} {in_bytes(value) / MIB:,.0f} MiB" for name, value in values.items())
+    shares = {name: share for name in names if (share := getattr(limits, name)) is not None}
+    amounts = ", ".join(f"{name} {in_bytes(share) / MIB:,.0f} MiB" for name, share in shares.items())
     yield f"of {available_memory() / MIB:,.0f} MiB of available memory: {amounts}"
 
 
@@ -314,8 +314,8 @@ def _of_applications(configuration: Configuration) -> Iterator[str]:
     names = set() if path is None else TokenFile(path).names(Right.APPLICATION)
     for name in configuration.admin.applications:
         if name not in names:
-            where = "admin.token_file is not set, and needs the line" if path is None else f"{path} has no line"
-            yield f"admin.applications.{name}: {where} `{name}:{Right.APPLICATION}:TOKEN`"
+            problem = "admin.token_file is not set, and needs the line" if path is None else f"{path} has no line"
+            yield f"admin.applications.{name}: {problem} `{name}:{Right.APPLICATION}:TOKEN`"
 
 
 def _readable_by_others(configuration: Configuration) -> Iterator[str]:
@@ -359,8 +359,8 @@ def expiring(configuration: Configuration) -> Iterator[str]:
 
     for certificate in certificates_in_use(configuration):
         if 0 < certificate.days_left < SOON:
-            where = f"{certificate.owner}: {certificate.option} {certificate.file}"
-            yield f"{where} expires on {certificate.date}, in {certificate.days_left:.0f} days"
+            file = f"{certificate.owner}: {certificate.option} {certificate.file}"
+            yield f"{file} expires on {certificate.date}, in {certificate.days_left:.0f} days"
 
 
 def _expired(configuration: Configuration) -> Iterator[str]:
@@ -395,7 +395,7 @@ def _unknown_methods(channel: ChannelConfig) -> Iterator[str]:
 
 
 def _listening(configuration: Configuration) -> Iterator[tuple[str, Listening, Sequence[str]]]:
-    """Yield what listens: the channels, the admin port, and the listener for MQ applications, with their addresses."""
+    """Yield the channels, the admin port, and the listener for MQ applications, with their addresses."""
     for channel in configuration.channels:
         yield f"channel {channel.name}", channel, () if channel.socket is not None else (channel.address,)
     admin, settings = configuration.admin, configuration.queue_manager
@@ -406,7 +406,7 @@ def _listening(configuration: Configuration) -> Iterator[tuple[str, Listening, S
 
 
 def _of_clients(listening: Listening, addresses: Sequence[str]) -> Iterator[str]:
-    """Yield what authentication and TLS lack."""
+    """Yield the missing requirements of authentication and TLS."""
     for method in listening.authentication:
         from bridge.security.authenticators import lacking as lacking_of
 

@@ -77,7 +77,7 @@ def check_config(file: Annotated[Path, argument("FILE", "The edited copy.")]) ->
         "in effect": lambda change: "(not set)" if change.before is None else output.shortened(change.before),
         "in the copy": lambda change: "(not set)" if change.after is None else output.shortened(change.after),
     }
-    output.print_table(*output.table_of(checked.changes, columns), f"{file} differs in nothing from the running bridge")
+    output.print_table(*output.table_of(checked.changes, columns), f"{file} has the settings of the running bridge")
     for section in checked.restart:
         typer.echo(f"{section}: the changes need a restart")
 

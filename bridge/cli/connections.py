@@ -44,9 +44,9 @@ def unreachable(links: Iterable[tuple[str, LinkConfig]]) -> Callable[[], list[st
         lines = []
         for name, link, attempt in attempts:
             wait([attempt], until - time.monotonic())
-            places = ", ".join(endpoint(*address) for address in link.addresses)
-            why = attempt.result() if attempt.done() else f"the broker at {places} did not answer in time"
-            lines += [f"link {name}: {why}"] if why else []
+            addresses = ", ".join(endpoint(*address) for address in link.addresses)
+            error = attempt.result() if attempt.done() else f"the broker at {addresses} did not answer in time"
+            lines += [f"link {name}: {error}"] if error else []
         return lines
 
     return lines
@@ -99,7 +99,7 @@ class _Observed:
 
 
 def lacking_at_queue_manager(configuration: Configuration) -> tuple[list[str], list[str]]:
-    """Return what the queue manager of a configuration lacks, and notes: what the bridge can do without.
+    """Return the missing requirements at the queue manager of a configuration, and notes about optional ones.
 
     Raises Failure or MQError if the queue manager cannot be reached, or does not answer.
     """
@@ -140,28 +140,28 @@ def _examine(configuration: Configuration, progress: _Progress) -> tuple[list[st
 def _no_answer(configuration: Configuration, connected: bool) -> str:
     """Describe a queue manager that did not answer in time: it cannot be reached, or it is connected and hangs."""
     settings = configuration.queue_manager
-    what = f"no answer from queue manager {settings.name} within {TIMEOUT:g} s"
+    problem = f"no answer from queue manager {settings.name} within {TIMEOUT:g} s"
     if settings.type == "embedded":
-        return f"connected, but {what}: the bridge hangs"
+        return f"connected, but {problem}: the bridge hangs"
     hangs = "the queue manager, its machine or the network hangs"
     if connected:
-        return f"connected, but {what}: {hangs}"
+        return f"connected, but {problem}: {hangs}"
     failures, attempts = (
         [],
-        [(place, in_background(partial(_probe, place), place)) for place in settings.connections or ()],
+        [(address, in_background(partial(_probe, address), address)) for address in settings.connections or ()],
     )
     wait([attempt for _, attempt in attempts], PROBE_TIMEOUT)
-    for place, attempt in attempts:
-        why = attempt.result() if attempt.done() else "timed out"
-        if not why:
-            return f"connected to {place}, but {what}: {hangs}"
-        failures.append(f"{place}: {why}")
+    for address, attempt in attempts:
+        error = attempt.result() if attempt.done() else "timed out"
+        if not error:
+            return f"connected to {address}, but {problem}: {hangs}"
+        failures.append(f"{address}: {error}")
     return f"cannot connect to queue manager {settings.name} within {TIMEOUT:g} s: {', '.join(failures) or hangs}"
 
 
-def _probe(place: str) -> str:
+def _probe(address: str) -> str:
     """Return why the address `host(port)` cannot be reached, or ""."""
-    host, _, port = place.rstrip(")").partition("(")
+    host, _, port = address.rstrip(")").partition("(")
     try:
         socket.create_connection((host, int(port or 1414)), PROBE_TIMEOUT).close()
     except (OSError, UnicodeError) as error:

@@ -38,13 +38,13 @@ def backup(
     """
     from bridge.mq.database import backup as copy
 
-    place = _place()
-    with progress(f"backing up {place}"):
-        contents = copy(place, file, replace=force)
-    _print(contents, f"{file} contains {place}:")
+    directory = _data_directory()
+    with progress(f"backing up {directory}"):
+        contents = copy(directory, file, replace=force)
+    _print(contents, f"{file} contains {directory}:")
     if settings.output == "table":
-        for directory in _spools(place):
-            say(f"not in the backup: messages that a pipeline has taken off its queue. Copy {directory.parent}, too")
+        for spool in _spools(directory):
+            say(f"not in the backup: messages that a pipeline has taken off its queue. Copy {spool.parent}, too")
 
 
 @takes(BRIDGE | OUTPUT | YES)
@@ -72,19 +72,19 @@ def restore(
     """
     from bridge.mq.database import restore as make
 
-    place = _place()
-    if not accept_loss and (absent := _absent_spools(file, place)):
+    directory = _data_directory()
+    if not accept_loss and (absent := _absent_spools(file, directory)):
         raise Failure(
-            f"{file} records spools of pipelines that are not in {place}: {absent}",
+            f"{file} records spools of pipelines that are not in {directory}: {absent}",
             FAILED,
             hint="copy the directories of the pipelines there first; --accept-loss continues without the messages that these "
             "pipelines had taken off their queues and not processed",
         )
     if force:
-        confirm(f"Replace the queue manager in {place}?")
-    with progress(f"restoring {place}"):
-        contents, former = make(file, place, force=force)
-    _print(contents, f"restored {place}:")
+        confirm(f"Replace the queue manager in {directory}?")
+    with progress(f"restoring {directory}"):
+        contents, former = make(file, directory, force=force)
+    _print(contents, f"restored {directory}:")
     if settings.output == "table":
         if former is not None:
             say(f"the previous queue manager is in {former}")
@@ -104,14 +104,14 @@ def verify(
     Exit status 0 if everything is undamaged, contains all acknowledged commits, segments and files, and the database has the
     schema of this release. Otherwise exit status 1, with a line for each damaged, missing or unexpected part.
     """
-    failures = [failure for part in _parts(directory) if (failure := part()) is not None]
+    failures = [failure for check in _checks(directory) if (failure := check()) is not None]
     for failure in failures[:-1]:
         print_error(failure)
     if failures:
         raise failures[-1]
 
 
-def _parts(directory: Path | None) -> Iterator[Callable[[], Failure | None]]:
+def _checks(directory: Path | None) -> Iterator[Callable[[], Failure | None]]:
     """Yield the checks of `verify`. Raises Failure if there is nothing to check."""
     from bridge.archive.completeness import is_archive
     from bridge.spark.environment import CHECKPOINT, SPOOL
@@ -129,11 +129,11 @@ def _parts(directory: Path | None) -> Iterator[Callable[[], Failure | None]]:
     archive = None if configured is None else configured.archive.directory
     pipelines = {} if configured is None else _pipelines(configured)
     if configured is None or configured.queue_manager.type == "embedded" or not (archive or pipelines):
-        yield partial(_verify_database, _place())
+        yield partial(_verify_database, _data_directory())
     if archive is not None and archive.is_dir():
         yield partial(_verify_archive, archive)
-    for place in pipelines.values():
-        yield partial(_verify_spool, place / SPOOL, place / CHECKPOINT)
+    for pipeline in pipelines.values():
+        yield partial(_verify_spool, pipeline / SPOOL, pipeline / CHECKPOINT)
 
 
 def _pipelines(configuration: Configuration) -> dict[str, Path]:
@@ -144,62 +144,64 @@ def _pipelines(configuration: Configuration) -> dict[str, Path]:
     return environment_in(configuration, Path(file or "")).spool_directories(configuration.pipelines)
 
 
-def _spools(place: Path) -> list[Path]:
+def _spools(directory: Path) -> list[Path]:
     """Return the directories of the spools of pipelines that use a data directory."""
     from bridge.config.models import PIPELINES
     from bridge.spark.environment import SPOOL
 
     configured = configuration()
-    places = [] if configured is None else [directory / SPOOL for directory in _pipelines(configured).values()]
-    return sorted({*places, *(place / PIPELINES).glob(f"*/{SPOOL}")})
+    spools = [] if configured is None else [pipeline / SPOOL for pipeline in _pipelines(configured).values()]
+    return sorted({*spools, *(directory / PIPELINES).glob(f"*/{SPOOL}")})
 
 
-def _absent_spools(database: Path, place: Path) -> str:
+def _absent_spools(database: Path, directory: Path) -> str:
     """Return a list of the spools that a database records and a data directory lacks. Raises StoreError."""
     from bridge.config.queue_manager import MAPPING_STATE_QUEUE
     from bridge.mq.database import messages_on
     from bridge.spark.spool_inventory import absent_spools
 
-    absent = absent_spools(messages_on(MAPPING_STATE_QUEUE, database), _spools(place))
+    absent = absent_spools(messages_on(MAPPING_STATE_QUEUE, database), _spools(directory))
     return ", ".join(f"queue {spool.queue} ({spool.last} segments, {spool.owner})" for spool in absent)
 
 
-def _verify_database(place: Path) -> Failure | None:
+def _verify_database(directory: Path) -> Failure | None:
     from bridge.mq.data_directory import StoreError
     from bridge.mq.database import verify as examine
 
     try:
-        with progress(f"checking {place}"):
-            findings = examine(place)
+        with progress(f"checking {directory}"):
+            findings = examine(directory)
     except StoreError as error:
         return Failure(str(error), FAILED)
     _print_findings(findings)
     if findings.missing:
         return Failure(
-            f"{place} is incomplete",
+            f"{directory} is incomplete",
             FAILED,
             hint="`mqbridge data restore --force FILE` restores a backup; "
-            f"`mqbridge data salvage --accept-loss {place} NEW` continues without the missing commits",
+            f"`mqbridge data salvage --accept-loss {directory} NEW` continues without the missing commits",
         )
     if findings.damage:
         return Failure(
-            f"{place} is damaged", FAILED, hint=f"`mqbridge data salvage {place} NEW` copies the undamaged parts"
+            f"{directory} is damaged",
+            FAILED,
+            hint=f"`mqbridge data salvage {directory} NEW` copies the undamaged parts",
         )
     return None
 
 
-def _verify_archive(place: Path) -> Failure | None:
+def _verify_archive(directory: Path) -> Failure | None:
     from bridge.archive.completeness import losses
 
     hint = "restore its files from a copy; audit, report and replay continue without them with --accept-loss"
-    return _verify_files(f"archive {place}", (loss.text for loss in losses(place)), hint)
+    return _verify_files(f"archive {directory}", (loss.text for loss in losses(directory)), hint)
 
 
-def _verify_spool(place: Path, checkpoint: Path | None) -> Failure | None:
+def _verify_spool(directory: Path, checkpoint: Path | None) -> Failure | None:
     from bridge.spark.spool_inventory import damage_of
 
     hint = "the messages exist nowhere else, so restore its files from a copy; see failOnDataLoss"
-    return _verify_files(f"spool {place}", damage_of(place, checkpoint), hint)
+    return _verify_files(f"spool {directory}", damage_of(directory, checkpoint), hint)
 
 
 def _verify_files(name: str, damage: Iterator[str], hint: str) -> Failure | None:
@@ -234,7 +236,7 @@ def salvage(
     say(f"{new} contains the undamaged parts: mqbridge run --data-dir {new}")
 
 
-def _place() -> Path:
+def _data_directory() -> Path:
     """Return the data directory that the options specify. Raises Failure if the queue manager is IBM MQ."""
     configured = configuration()
     if configured is not None and configured.queue_manager.type == "ibm" and settings.data_dir is None:
@@ -261,7 +263,7 @@ def _print_findings(findings: DatabaseFindings) -> None:
     _print_damage(findings.damage)
     typer.echo(
         f"undamaged: {counted(len(findings.objects), 'definition')}, {findings.batches} batches of the log, "
-        f"{counted(findings.messages, 'persistent message')} put, {findings.left} of them still there"
+        f"{counted(findings.messages, 'persistent message')} put, {findings.left} of them still on their queues"
     )
 
 

@@ -56,8 +56,8 @@ def _selection(
     from bridge.mq.dead_letter import Selection, reason_number
     from bridge.mqtt.topics import topic_filter_error
 
-    if topic is not None and (why := topic_filter_error(topic)) is not None:
-        raise Failure(f"--topic: {why}", WRONG_USAGE)
+    if topic is not None and (error := topic_filter_error(topic)) is not None:
+        raise Failure(f"--topic: {error}", WRONG_USAGE)
     try:
         reasons = tuple(reason_number(name) for name in reason or ())
     except ValueError as error:
@@ -135,14 +135,14 @@ def show(
     with _opened(queue, set_aside) as (letters, _):
         count = 0
         if settings.output is Format.table:
-            for letter, md, data in letters.read(_selection(ids)):
+            for letter, md, body in letters.read(_selection(ids)):
                 print_facts(_facts(letter), 14)
-                write("\n" + MessageView(md, data).text(verbose=True, defaults=False))
+                write("\n" + MessageView(md, body).text(verbose=True, defaults=False))
                 count += 1
         else:
             views = (
-                {"letter": dead_letter, **MessageView(md, data).json()}
-                for dead_letter, md, data in letters.read(_selection(ids))
+                {"letter": dead_letter, **MessageView(md, body).json()}
+                for dead_letter, md, body in letters.read(_selection(ids))
             )
             count = print_records(views, lambda view: view["letter"].name)
     if not count:
@@ -172,25 +172,23 @@ def retry(
 
     counts = dict.fromkeys(RetryOutcome, 0)
 
-    def results(retried: Iterator[Retried]) -> Iterator[_Result]:
+    def outcomes(retried: Iterator[Retried]) -> Iterator[_RetryResult]:
         for letter in retried:
             counts[letter.outcome] += 1
-            yield _Result(
+            yield _RetryResult(
                 letter.letter.id, letter.letter.stamp, letter.place, letter.outcome, letter.failure, letter.letter.name
             )
 
-    def text(result: _Result) -> None:
-        template = _RETRIED[result.outcome]
-        line = template.format(
-            name=result.name, place=result.destination, failure=result.failure, queue=_words(set_aside)
-        )
-        typer.echo(line, err=result.outcome in (RetryOutcome.RETURNED, RetryOutcome.STAYED))
+    def text(retry: _RetryResult) -> None:
+        template = _RETRIED[retry.outcome]
+        line = template.format(name=retry.name, place=retry.destination, failure=retry.failure, queue=_words(set_aside))
+        typer.echo(line, err=retry.outcome in (RetryOutcome.RETURNED, RetryOutcome.STAYED))
 
     with _opened(queue, set_aside, whole=not to) as (letters, configuration):
         sources = {} if configuration is None else sources_of(configuration.mappings)
         transmission_queue = DEFAULT_TRANSMISSION_QUEUE if configuration is None else configuration.transmission_queue
         retried = letters.retry(selection, count=limit, to=to, sources=sources, transmission_queue=transmission_queue)
-        print_records(results(retried), lambda result: result.name, each=text)
+        print_records(outcomes(retried), lambda retry: retry.name, each=text)
     if not sum(counts.values()):
         raise _nothing(set_aside)
     if settings.output is Format.table:
@@ -202,7 +200,7 @@ def retry(
         raise Failure("")
 
 
-class _Result(msgspec.Struct):
+class _RetryResult(msgspec.Struct):
     """The outcome of one retry."""
 
     id: str
@@ -242,8 +240,8 @@ def export(
     number = 0
     with _opened(queue, set_aside) as (letters, _), Export(file) as export_file:
         walk = letters.take if delete else letters.read
-        for number, (letter, md, data) in enumerate(walk(selection, count=limit), 1):
-            export_file.write(letter, md, data)
+        for number, (letter, md, body) in enumerate(walk(selection, count=limit), 1):
+            export_file.write(letter, md, body)
             if delete and number % _BATCH == 0:
                 export_file.sync()
                 letters.commit()
@@ -354,16 +352,16 @@ _MODE = 0o600
 class Export:
     """The destination of exported messages: a file, or a directory with a file for each. Existing files are kept."""
 
-    def __init__(self, place: Path) -> None:
-        """Create the file `place`, unless it is a directory. Raises OSError."""
-        self._directory = place if place.is_dir() else place.parent
-        self._file: IO[bytes] | None = None if place.is_dir() else _made(place)
+    def __init__(self, path: Path) -> None:
+        """Create the file `path`, unless it is a directory. Raises OSError."""
+        self._directory = path if path.is_dir() else path.parent
+        self._file: IO[bytes] | None = None if path.is_dir() else _created(path)
 
-    def write(self, letter: Letter, md: MQMD, data: bytes) -> None:
+    def write(self, letter: Letter, md: MQMD, body: bytes) -> None:
         """Write a message as a line of JSON. Raises OSError."""
         from bridge.mq.dead_letter import exported
 
-        line = exported(letter, md, data)
+        line = exported(letter, md, body)
         if self._file is not None:
             self._file.write(line)
             return
@@ -371,7 +369,7 @@ class Export:
             suffix = "" if number == 1 else f"-{number}"
             with (
                 contextlib.suppress(FileExistsError),
-                _made(self._directory / f"{letter.id}-{letter.stamp}{suffix}.json") as file,
+                _created(self._directory / f"{letter.id}-{letter.stamp}{suffix}.json") as file,
             ):
                 file.write(line)
                 file.flush()
@@ -395,5 +393,5 @@ class Export:
             self._file.close()
 
 
-def _made(path: Path) -> IO[bytes]:
+def _created(path: Path) -> IO[bytes]:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "wb")

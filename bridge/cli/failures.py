@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 
-#: The command failed, or what it checks has a problem.
+#: The command failed, or found a problem.
 FAILED = 1
 #: The command line or a configuration file is wrong.
 WRONG_USAGE = 2
-#: There is no such object, or no matching message.
+#: The object does not exist, or no message matches.
 NOT_FOUND = 3
 #: No bridge or queue manager can be reached.
 UNREACHABLE = 4
@@ -16,9 +16,9 @@ UNREACHABLE = 4
 #: Exit statuses and their meaning, for the help and the manual page.
 EXIT_STATUSES = {
     "0": "The command succeeded.",
-    "1": "The command failed, or what it checks has a problem (status, check, audit, verify).",
+    "1": "The command failed, or found a problem (status, check, audit, verify).",
     "2": "The command line or a configuration file is wrong.",
-    "3": "There is no such object, or nothing matches. For `try`: the mapping does not apply to the message.",
+    "3": "The object does not exist, or nothing matches. For `try`: the mapping does not apply to the message.",
     "4": "No bridge or queue manager can be reached.",
     "130": "Interrupted (Ctrl-C).",
 }

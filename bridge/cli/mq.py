@@ -77,14 +77,14 @@ def put(
         raise Failure(
             f"{'--correl-id' if fields or reply_to is None else '--reply-to'}: {error}", WRONG_USAGE
         ) from error
-    data = read_body(body)
+    content = read_body(body)
     if encoding is not None:
         fields |= {"Encoding": encoding, "Format": cmqc.MQFMT_NONE}
-    md = descriptor(data, persistent=persistent, priority=priority, expiry=_tenths(expiry), ccsid=ccsid)
+    md = descriptor(content, persistent=persistent, priority=priority, expiry=_tenths(expiry), ccsid=ccsid)
     md = msgspec.structs.replace(md, **fields)
     od = MQOD(ObjectName=queue, ObjectQMgrName=to or "")
     with connected() as connection:
-        _put(connection, od, Message(md, data), cmqc.MQPMO_NONE, properties)
+        _put(connection, od, Message(md, content), cmqc.MQPMO_NONE, properties)
 
 
 @takes(BRIDGE | OUTPUT)
@@ -102,12 +102,13 @@ def pub(
     An empty message with --retain clears the retained publication of the topic, as in MQTT. The command prints the MsgId, or
     with -o json the MQMD from the queue manager.
     """
-    data = read_body(body)
-    md = descriptor(data, persistent=persistent, priority=priority, expiry=_tenths(expiry))
+    content = read_body(body)
+    md = descriptor(content, persistent=persistent, priority=priority, expiry=_tenths(expiry))
     od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
     with connected() as connection:
-        _put(connection, od, Message(md, data), cmqc.MQPMO_RETAIN if retain and data else cmqc.MQPMO_NONE, properties)
-        if retain and not data:
+        pmo = cmqc.MQPMO_RETAIN if retain and content else cmqc.MQPMO_NONE
+        _put(connection, od, Message(md, content), pmo, properties)
+        if retain and not content:
             connection.clear_retained(topic)
             note(f"cleared the retained publication of topic {topic}")
 
@@ -134,8 +135,8 @@ def get(
     message and does not wait. Exit status 3 if there is no message.
     """
     with connected() as connection:
-        how = cmqc.MQOO_BROWSE if browse else cmqc.MQOO_INPUT_AS_Q_DEF
-        handle = connection.open(MQOD(ObjectName=queue), how | cmqc.MQOO_FAIL_IF_QUIESCING)
+        access = cmqc.MQOO_BROWSE if browse else cmqc.MQOO_INPUT_AS_Q_DEF
+        handle = connection.open(MQOD(ObjectName=queue), access | cmqc.MQOO_FAIL_IF_QUIESCING)
         if not _print_all(connection, handle, limit or None, wait, browse=browse, raw=raw, verbose=verbose):
             raise _no_message(f"queue {queue!r}")
 
@@ -199,7 +200,7 @@ def remove(
     opening = cmqc.MQOO_BROWSE | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_NO_READ_AHEAD | cmqc.MQOO_FAIL_IF_QUIESCING
     with connected() as connection:
         handle = connection.open(MQOD(ObjectName=queue), opening)
-        # No more than the header of the transmission queue, because a longer part may be what cannot be read.
+        # No more than the header of the transmission queue, because reading a longer part may fail.
         browse = GetOptions(Options=flags | cmqc.MQGMO_BROWSE_FIRST, MsgId=message_id, MaxLength=cmqc.MQXQH_LENGTH_1)
         head = connection.get(handle, browse)
         confirm(f"Delete the message of {head.DataLength} bytes{_recipient(head)} from {queue}?")
@@ -218,7 +219,7 @@ def _recipient(head: Got) -> str:
 
 
 def _remove(connection: Connection, sd: MQSD) -> None:
-    """Remove a subscription as soon as the connection that had it open has ended."""
+    """Remove a subscription after the connection that had it open has ended."""
     from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
     def is_open(error: BaseException) -> bool:
@@ -229,8 +230,8 @@ def _remove(connection: Connection, sd: MQSD) -> None:
     connection.close(handle, cmqc.MQCO_REMOVE_SUB)
 
 
-def _no_message(place: str) -> Exception:
-    return MQError(cmqc.MQRC_NO_MSG_AVAILABLE, place)
+def _no_message(source: str) -> Exception:
+    return MQError(cmqc.MQRC_NO_MSG_AVAILABLE, source)
 
 
 def _print_all(

@@ -384,7 +384,7 @@ def ibm_acceptance(
 
 
 def _connections(configuration: Configuration) -> int:
-    """Return the number of connections of a bridge without subscriptions of clean sessions; 0 for the embedded one."""
+    """Return the number of connections of a bridge without subscriptions of clean sessions, or 0 for the embedded one."""
     ibm = configuration.queue_manager
     if ibm.type != "ibm":
         return 0
@@ -402,13 +402,13 @@ def _refuse_traffic(configuration: Configuration, traffic: Callable[[Connection,
     ibm = configuration.queue_manager
     channel = (ibm.channel or "") if ibm.type == "ibm" else ""
     try:
-        others = traffic(connection, channel, configuration.transmission_queue)
+        users = traffic(connection, channel, configuration.transmission_queue)
     finally:
         connection.disconnect()
-    if others:
+    if users:
         raise Failure(
-            f"queue manager {ibm.name} is in use: {'; '.join(others)}",
-            hint="the tests load it and open many connections; use --yes to run them anyway",
+            f"queue manager {ibm.name} is in use: {'; '.join(users)}",
+            hint="the tests put load on it and open many connections; use --yes to run them anyway",
         )
 
 
@@ -424,7 +424,7 @@ def _changed(configuration: Configuration, **changes: Any) -> Callable[[], Conne
 
 
 def _refused(configuration: Configuration) -> dict[str, Callable[[], Connection]]:
-    """Return connections that a queue manager must refuse, by name."""
+    """Return connections that a queue manager must reject, by name."""
     ibm = configuration.queue_manager
     if ibm.type != "ibm" or ibm.channel is None:
         return {}
@@ -438,7 +438,7 @@ def _refused(configuration: Configuration) -> dict[str, Callable[[], Connection]
 
 
 def _without_tls(configuration: Configuration) -> dict[str, Callable[[], Connection]]:
-    """Return connections that a queue manager with TLS must refuse, by name."""
+    """Return connections that a queue manager with TLS must reject, by name."""
     from bridge.mq.ibm.parameters import parameters
 
     ibm = configuration.queue_manager
@@ -446,15 +446,15 @@ def _without_tls(configuration: Configuration) -> dict[str, Callable[[], Connect
         return {}
     tls = parameters(ibm, os.environ).tls
     assert tls is not None
-    other = msgspec.structs.replace(tls, peer_name="CN=mqbridge acceptance,O=nobody")
+    other_peer = msgspec.structs.replace(tls, peer_name="CN=mqbridge acceptance,O=nobody")
     return {
         "without TLS": _changed(configuration, tls=None),
-        "with another peer name": _changed(configuration, tls=other),
+        "with another peer name": _changed(configuration, tls=other_peer),
     }
 
 
 def _wrong_password(configuration: Configuration) -> Callable[[], Connection] | None:
-    """Return what connects with a wrong password; None if the configuration has no password."""
+    """Return a function that connects with a wrong password, or None if the configuration has no password."""
     ibm = configuration.queue_manager
     if ibm.type != "ibm" or ibm.user is None:
         return None

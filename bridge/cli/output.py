@@ -20,14 +20,14 @@ T = TypeVar("T")
 def write(text: str | bytes) -> None:
     """Write a line of standard output, independent of the terminal's character set.
 
-    It returns when the line has left the process. Only then may a message be committed.
+    Returns when the line has left the process. Only then may a message be committed.
     """
-    data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
-    write_bytes(data if data.endswith(b"\n") else data + b"\n")
+    line = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+    write_bytes(line if line.endswith(b"\n") else line + b"\n")
 
 
 def write_bytes(data: bytes) -> None:
-    """Write bytes to standard output as they are. It returns when they have left the process."""
+    """Write bytes to standard output unchanged. Returns when they have left the process."""
     sys.stdout.flush()
     stream = sys.stdout.buffer
     stream.write(data)
@@ -152,11 +152,11 @@ def print_table(
         typer.echo(f"\n{styled(title, bold=True)}")
     cells = [[printable(str(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-    right = [all(isinstance(cell, int) for cell in column) for column in zip(*rows, strict=True)]
+    right_aligned = [all(isinstance(cell, int) for cell in column) for column in zip(*rows, strict=True)]
     if numbers:
-        right[1:] = [True] * (len(right) - 1)
+        right_aligned[1:] = [True] * (len(right_aligned) - 1)
     for number, row in enumerate((list(heads), *cells)):
-        columns = zip(row, widths, right, strict=True)
+        columns = zip(row, widths, right_aligned, strict=True)
         line = "  ".join(f"{cell:{'>' if is_right else '<'}{width}}" for cell, width, is_right in columns).rstrip()
         typer.echo(styled(line, bold=True) if not number else line)
 
@@ -174,9 +174,9 @@ def print_facts(facts: Iterable[tuple[str, object]], width: int) -> None:
             typer.echo(f"{name:<{width}} {printable(str(value))}")
 
 
-def shortened(text: str, most: int = 60) -> str:
-    """Return a text of at most `most` characters, for a table."""
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+def shortened(text: str, max_length: int = 60) -> str:
+    """Return a text of at most `max_length` characters, for a table."""
+    return text if len(text) <= max_length else f"{text[: max_length - 3]}..."
 
 
 def printable(text: str) -> str:

@@ -231,7 +231,9 @@ def configured() -> tuple[Path, Configuration]:
 
     path = settings.config or os.environ.get(CONFIGURATION_VARIABLE)
     if not path:
-        raise Failure("no configuration file", WRONG_USAGE, hint=f"name it with --config or {CONFIGURATION_VARIABLE}")
+        raise Failure(
+            "no configuration file", WRONG_USAGE, hint=f"specify it with --config or {CONFIGURATION_VARIABLE}"
+        )
     return Path(path), configuration_in(Path(path))
 
 
@@ -239,7 +241,9 @@ def _chosen(configuration: Configuration, names: list[str] | None) -> dict[str, 
     """Return the named pipelines, or all enabled pipelines."""
     pipelines = configuration.pipelines
     if unknown := [name for name in names or () if name not in pipelines]:
-        raise Failure(f"no pipeline {', '.join(unknown)}; there are {', '.join(pipelines) or 'none'}", NOT_FOUND)
+        raise Failure(
+            f"no pipeline {', '.join(unknown)}", NOT_FOUND, hint=f"pipelines: {', '.join(pipelines) or 'none'}"
+        )
     enabled = (name for name, pipeline in pipelines.items() if pipeline.enabled)
     chosen = {name: pipelines[name] for name in dict.fromkeys(names or enabled)}
     if not chosen:
@@ -361,7 +365,7 @@ def _note_unread(plan: Pipeline, environment: PipelineEnvironment) -> None:
 # Administration ------------------------------------------------------------------------------------------------------
 
 
-def _end(names: list[str], what: PipelineRequest) -> None:
+def _end(names: list[str], pipeline_request: PipelineRequest) -> None:
     """Send a request to running pipelines, and wait for their end. Raises Failure."""
     from bridge.administration.control_socket import NoBridge
     from bridge.spark.administration import StopPipeline, read_status, request, runs, state_of
@@ -369,19 +373,19 @@ def _end(names: list[str], what: PipelineRequest) -> None:
     file, configuration = configured()
     environment = environment_in(configuration, file)
     chosen = _chosen(configuration, names)
-    stops = isinstance(what, StopPipeline)
+    stops = isinstance(pipeline_request, StopPipeline)
     directories = {name: environment.directory_of(name, pipeline) for name, pipeline in chosen.items()}
     processes = {name: runs(directory) for name, directory in directories.items()}
     if idle := [name for name, process in processes.items() if process is None]:
         hint = (
             ""
             if stops
-            else f"to process what is available: mqbridge pipeline run {' '.join(idle)} --once --config {file}"
+            else f"to process the available messages: mqbridge pipeline run {' '.join(idle)} --once --config {file}"
         )
         raise Failure(f"not running: {', '.join(idle)}", UNREACHABLE, hint=hint)
     for name, directory in directories.items():
         try:
-            request(directory, what)
+            request(directory, pipeline_request)
         except NoBridge as error:
             raise Failure(f"{name}: process {processes[name]} does not answer: {error}", UNREACHABLE) from error
     failed = []
@@ -397,7 +401,7 @@ def _end(names: list[str], what: PipelineRequest) -> None:
         if state not in ("stopped", "done"):
             failed.append(name)
     if failed:
-        raise Failure(f"not ended in order: {', '.join(failed)}; see mqbridge pipeline show")
+        raise Failure(f"ended with an error: {', '.join(failed)}", hint="mqbridge pipeline show")
 
 
 def _print_conditions(conditions: list[dict[str, Any]]) -> None:
@@ -443,7 +447,7 @@ def _print_conditions(conditions: list[dict[str, Any]]) -> None:
     for condition in conditions:
         for source, messages in condition["unread"].items():
             say(
-                f"{condition['name']}: {messages} messages of {source} are in its spool, and it no longer reads them; hint:"
+                f"{condition['name']}: {messages} messages of {source}, which it no longer reads, are in its spool; hint:"
                 f" mqbridge pipeline spool return {source}"
             )
         if condition["discarded"]:

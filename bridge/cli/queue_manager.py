@@ -135,7 +135,7 @@ def configuration() -> Configuration | None:
     try:
         return configuration_in(Path(variable))
     except Failure as failure:
-        failure.hint = f"{CONFIGURATION_VARIABLE} names this file; it is not read if you use --data-dir DIR"
+        failure.hint = f"{CONFIGURATION_VARIABLE} names this file. With --data-dir DIR, it is not read"
         raise
 
 
@@ -161,7 +161,7 @@ def connection_settings() -> Configuration | None:
             if settings.data_dir is None:
                 raise
             connection = None
-    note(f"warning: {file} has mistakes (`mqbridge check {file}` lists them); using only how to reach the bridge")
+    note(f"warning: {file} has mistakes (`mqbridge check {file}` lists them); using only its connection settings")
     return connection
 
 
@@ -208,7 +208,7 @@ def asked(request: Request[Any], timeout: float = ANSWER_TIMEOUT) -> Answer:
         raise Failure(
             "the configuration file has no control_socket, which is required for a bridge on IBM MQ",
             WRONG_USAGE,
-            hint="add control_socket and restart the bridge; `kill -HUP` also makes it reload its configuration",
+            hint="add control_socket and restart the bridge. `kill -HUP` also reloads its configuration",
         )
     return ask(path, request, timeout)
 

@@ -30,7 +30,7 @@ _OPTION = option(
 class RecordField(msgspec.Struct, rename="camel"):
     """An item of a copybook, as `record show` prints it."""
 
-    #: from the beginning of the record; in a table, of its first element
+    #: from the beginning of the record. The offset of a table is that of its first element
     offset: int
     length: int
     #: 0: the record
@@ -88,15 +88,15 @@ def decode(
     payload = record_options(copybook, options, ccsid)
     record = _record(payload)
     codec = record.codec(*_machine(payload, record))
-    data = _read(file)
+    content = _read(file)
 
     def documents() -> Iterator[msgspec.Raw]:
         start = number = 0
-        while start < len(data):
+        while start < len(content):
             number += 1
             try:
-                end = start + codec.length_of(data, start)[0]
-                document = codec.decode(data[start:end])
+                end = start + codec.length_of(content, start)[0]
+                document = codec.decode(content[start:end])
             except (RecordError, Unmappable) as error:
                 raise Failure(f"{file}: record {number} at offset {start:,}: {error}", FAILED) from error
             yield msgspec.Raw(encoded(document))
@@ -145,19 +145,19 @@ def record_options(
     from bridge.config.problems import place_of
     from bridge.config.record import RecordConfig
 
-    values: dict[str, Any] = {"copybook": str(copybook), "ccsid": ccsid}
+    fields: dict[str, Any] = {"copybook": str(copybook), "ccsid": ccsid}
     for text in options or ():
         key, equals, value = text.partition("=")
         if not equals:
             raise Failure(f"{name} {text}: expected NAME=VALUE", WRONG_USAGE)
-        values[key] = _yaml(f"{name} {key}", value)
+        fields[key] = _yaml(f"{name} {key}", value)
     try:
-        return RecordConfig.model_validate(values)
+        return RecordConfig.model_validate(fields)
     except ValidationError as error:
         detail = error.errors(include_url=False, include_input=False)[0]
-        place, is_key = place_of(detail, RecordConfig)
+        location, is_key = place_of(detail, RecordConfig)
         message = "no such option" if is_key else detail["msg"]
-        raise Failure(f"{name} {'.'.join(map(str, place))}: {message}", WRONG_USAGE) from error
+        raise Failure(f"{name} {'.'.join(map(str, location))}: {message}", WRONG_USAGE) from error
 
 
 def _yaml(option: str, text: str) -> Any:
@@ -199,20 +199,20 @@ def _read(file: Path) -> bytes:
     return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
 
 
-def _documents(data: bytes) -> list[bytes]:
+def _documents(content: bytes) -> list[bytes]:
     """Return the JSON documents of a file. Raises Failure."""
-    if data.lstrip()[:1] != b"[":
-        return [line for line in data.splitlines() if line.strip()] if _is_lines(data) else [data]
+    if content.lstrip()[:1] != b"[":
+        return [line for line in content.splitlines() if line.strip()] if _is_lines(content) else [content]
     try:
-        return [bytes(document) for document in msgspec.json.decode(data, type=list[msgspec.Raw])]
+        return [bytes(document) for document in msgspec.json.decode(content, type=list[msgspec.Raw])]
     except msgspec.DecodeError as error:
         raise Failure(f"expected an array of JSON documents: {error}", FAILED) from error
 
 
-def _is_lines(data: bytes) -> bool:
+def _is_lines(content: bytes) -> bool:
     """Return whether the first line is a JSON document."""
     try:
-        msgspec.json.decode(data.lstrip().partition(b"\n")[0], type=msgspec.Raw)
+        msgspec.json.decode(content.lstrip().partition(b"\n")[0], type=msgspec.Raw)
     except msgspec.DecodeError:
         return False
     return True

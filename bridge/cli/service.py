@@ -139,7 +139,7 @@ class Service:
 
 
 def drop_in(service: Service) -> str | None:
-    """Return the drop-in for the configuration of a service; None if it needs none, or has mistakes. Raises Failure."""
+    """Return the drop-in for a service, or None if it needs none, or its configuration has mistakes. Raises Failure."""
     from bridge.config.document import load_connection
     from bridge.config.problems import ConfigurationError
 
@@ -182,7 +182,7 @@ def install_service(
             "DIR", "Install into the system below this directory. Programs of systemd are not run.", show_default=True
         ),
     ] = Path("/"),
-    dry_run: Annotated[bool, flag("Print what would be done.", "--dry-run")] = False,
+    dry_run: Annotated[bool, flag("Print the changes without making them.", "--dry-run")] = False,
     remove: Annotated[
         bool, flag("Stop the service and remove its files, except configuration and data.", "--remove")
     ] = False,
@@ -307,7 +307,7 @@ class Work:
         if not self._is_dry:
             if not path.parent.exists():
                 path.parent.mkdir(parents=True)
-                path.parent.chmod(0o755)  # whatever the umask of root is
+                path.parent.chmod(0o755)  # independent of the umask of root
             if before is not None:
                 path.with_name(f"{path.name}.old").write_text(before, encoding="utf-8")
             path.write_text(text, encoding="utf-8")
@@ -331,7 +331,7 @@ class Work:
         elif command[0] == "systemctl" and not Path("/run/systemd/system").is_dir():
             say(f"not run, because systemd is not running: {line}")
         elif shutil.which(command[0]) is None:
-            self._fail(f"{command[0]} is not installed; do by hand what it would do: {line}")
+            self._fail(f"{command[0]} is not installed, and could not run: {line}")
         elif self._is_dry:
             say(f"would run: {line}")
         else:

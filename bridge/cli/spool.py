@@ -28,12 +28,12 @@ Checkpoint = Annotated[
 class Spooled(msgspec.Struct, frozen=True):
     """The spools of one query."""
 
-    #: name of the pipeline; "" for another query
+    #: name of the pipeline, or "" for another query
     pipeline: str
     #: directory or URL
     below: str
     positions: Positions
-    #: what the pipeline reads. None: unknown
+    #: the queue or topic filter that the pipeline reads, or None if unknown
     sources: list[str] | None = None
     #: of a pipeline
     directory: Path | None = None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bridge.mapping.trial import SampleResults, Trial
     from bridge.telemetry.message import MappedMessage, Publication
 
-Made = TypeVar("Made")
+Mapped = TypeVar("Mapped")
 
 
 @takes(CONFIG | OUTPUT)
@@ -115,16 +115,16 @@ def try_mapping(
             )
         if topic is not None and samples is not None and not each_line:
             raise Failure("--topic with --samples requires --each-line", WRONG_USAGE)
-        # Those that are None if they are not specified, and those that then have another value.
+        # Options that are None if they are not specified, and options with other defaults.
         of_publication = (body, client_id, properties, expiry)
         defaults = (qos, retain, user, response_topic, correlation_data, content_type)
         of_message = (format, ccsid, encoding)
         specified = any(option is not None for option in (of_publication if reads_messages else of_message))
         if specified or (reads_messages and any(defaults)):
-            what = (
+            wrong = (
                 "--format, --ccsid and --encoding are" if not reads_messages else "other options than --topic are not"
             )
-            raise Failure(f"mapping {mapping} is a mapping to MQ: {what} for messages in a file", WRONG_USAGE)
+            raise Failure(f"mapping {mapping} is a mapping to MQ: {wrong} for messages in a file", WRONG_USAGE)
         if reads_messages:
             if samples is not None:
                 sample_messages = messages_in(samples, format, ccsid, encoding)
@@ -132,8 +132,8 @@ def try_mapping(
                 return
             assert message is not None
             source_message = message_in(message, format, ccsid, encoding)
-            mapped_messages = _made(
-                mapping, steps, lambda done: trial.messages(trial.received(source_message, topic), done)
+            mapped_messages = _mapped(
+                mapping, steps, lambda outcomes: trial.messages(trial.received(source_message, topic), outcomes)
             )
             _print_messages(mapped_messages, splits=trial.splits)
             return
@@ -165,7 +165,7 @@ def try_mapping(
             return
         publication = publication_of(body or b"")
         _print_messages(
-            _made(mapping, steps, lambda outcomes: trial.messages(publication, outcomes)), splits=trial.splits
+            _mapped(mapping, steps, lambda outcomes: trial.messages(publication, outcomes)), splits=trial.splits
         )
         return
     if samples is None and (message is None) == (body is None):
@@ -200,8 +200,10 @@ def try_mapping(
     def tried() -> Message:
         return message_in(message, format, ccsid, encoding) if message is not None else message_of_body(body or b"")
 
-    results = _made(mapping, steps, lambda outcomes: trial.publications(tried(), topic, request_message, outcomes))
-    _print_publications(trial.rule.config.destination.link, results, splits=trial.splits)
+    publications = _mapped(
+        mapping, steps, lambda outcomes: trial.publications(tried(), topic, request_message, outcomes)
+    )
+    _print_publications(trial.rule.config.destination.link, publications, splits=trial.splits)
 
 
 def _put_to(trial: Trial, publication: Callable[[], Publication]) -> list[str]:
@@ -241,7 +243,7 @@ def _result_lines(results: SampleResults) -> Iterator[str]:
     yield (
         f"{results.samples} samples: {results.mapped} mapped, {results.not_taken} not taken, {results.rejected} rejected"
     )
-    for destination, number in sorted(results.destinations.items(), key=lambda item: (-item[1], item[0])):
+    for destination, number in sorted(results.destinations.items(), key=lambda count: (-count[1], count[0])):
         yield f"  {number:>6} to {destination}"
     for failure in results.failures:
         outcome = f"rejected ({failure.reason})" if failure.reason else "not taken"
@@ -260,7 +262,7 @@ def _trial(name: str) -> Trial:
     configuration = configuration_in(configuration_path())
     config = configuration.mappings.get(name)
     if config is None:
-        names = suggestion(name, configuration.mappings) or ", ".join(configuration.mappings) or "there are none"
+        names = suggestion(name, configuration.mappings) or ", ".join(configuration.mappings) or "none exist"
         raise Failure(f"no mapping {name} in the configuration ({names})", NOT_FOUND)
     if not config.enabled:
         note(f"mapping {name} is not enabled")
@@ -275,7 +277,7 @@ def _payload(text: str | None, file: Path | None) -> bytes | None:
     return text.encode("utf-8", "surrogateescape") if text is not None else None
 
 
-def _made(name: str, show_steps: bool, make: Callable[[Steps | None], Made]) -> Made:
+def _mapped(name: str, show_steps: bool, apply: Callable[[Steps | None], Mapped]) -> Mapped:
     """Return the result of a mapping. Raises Failure if it rejects the message or does not take it.
 
     With `show_steps`, print the steps on standard error, so that the result is alone on standard output.
@@ -286,7 +288,7 @@ def _made(name: str, show_steps: bool, make: Callable[[Steps | None], Made]) -> 
 
     steps: Steps | None = [] if show_steps else None
     try:
-        return make(steps)
+        return apply(steps)
     except Unmappable as error:
         reason = f"{cmqc.reason_name(error.reason)} ({error.reason})"
         text = f"mapping {name} rejects the message: {error}\nit would be dead-lettered with {reason}"
@@ -294,8 +296,8 @@ def _made(name: str, show_steps: bool, make: Callable[[Steps | None], Made]) -> 
     except NotTaken as error:
         raise Failure(f"mapping {name} does not take the message: {error}", NOT_FOUND) from error
     finally:
-        for step, value in steps or ():
-            print(f"{step}: {value}", file=sys.stderr)
+        for step, outcome in steps or ():
+            print(f"{step}: {outcome}", file=sys.stderr)
 
 
 def _print_messages(messages: Sequence[MappedMessage], *, splits: bool) -> None:
@@ -354,17 +356,17 @@ def _publication_text(link: str, publication: Publication, view: dict[str, Any])
     from bridge.config.link import LOCAL
     from bridge.mapping.message_view import body_text
 
-    where = "" if link == LOCAL else f" of link {link}"
+    broker = "" if link == LOCAL else f" of link {link}"
     fields = {name: value for name, value in view.items() if name not in _APART and value not in (None, "")}
     fields |= {"retain": "true" if publication.retain else "false"}
     pairs = [*fields.items()]
     pairs += [(f"properties.{name}", value) for name, value in publication.properties.user_property]
     lines = [f"  {name:<20} {value}" for name, value in pairs]
-    head = f"published to MQTT topic {publication.topic}{where}"
+    head = f"published to MQTT topic {publication.topic}{broker}"
     return "\n".join([head, *lines, f"body ({len(publication.payload)} bytes)", body_text(publication.payload)])
 
 
-#: Fields that the text form has elsewhere.
+#: Fields that the text form prints separately.
 _APART = ("topic", "link", "properties", "userProperties", "body", "bodyEncoding")
 
 
@@ -428,8 +430,9 @@ class _MessageFile(msgspec.Struct):
         body = self.body.encode() if self.bodyEncoding == "utf-8" else base64.b64decode(self.body, validate=True)
         if not self.rfh2:
             return Message(md, body)
-        format_, encoding, ccsid, data = encode_chain([folder.rfh2() for folder in self.rfh2], body)
-        return Message(msgspec.structs.replace(md, Format=format_, Encoding=encoding, CodedCharSetId=ccsid), data)
+        format_, encoding, ccsid, with_headers = encode_chain([folder.rfh2() for folder in self.rfh2], body)
+        md = msgspec.structs.replace(md, Format=format_, Encoding=encoding, CodedCharSetId=ccsid)
+        return Message(md, with_headers)
 
 
 def message_in(file: Path, format_: str | None, ccsid: int | None, encoding: int | None = None) -> Message:
@@ -447,29 +450,29 @@ def message_in(file: Path, format_: str | None, ccsid: int | None, encoding: int
 
 def messages_in(file: Path, format_: str | None, ccsid: int | None, encoding: int | None = None) -> list[Message]:
     """Read the messages in a file, as `message_in`. Raises Failure or OSError."""
-    data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-    views = _printed_messages(data) if format_ is None and ccsid is None and encoding is None else None
+    content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    views = _printed_messages(content) if format_ is None and ccsid is None and encoding is None else None
     if views is None:
-        return [message_of(data, format_, ccsid, encoding)]
+        return [message_of(content, format_, ccsid, encoding)]
     try:
         return [msgspec.convert(view, _MessageFile).message() for view in views]
     except (ValueError, TypeError) as error:
         raise Failure(f"{file} is not a message: {error}", WRONG_USAGE) from error
 
 
-def _printed_messages(data: bytes) -> list[Any] | None:
+def _printed_messages(content: bytes) -> list[Any] | None:
     """Return the messages in the output of `mqbridge mq get`: JSON, JSON lines or YAML. None if it is something else."""
     try:
-        views = msgspec.json.decode(data)
+        views = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError):
         try:
-            views = [msgspec.json.decode(line) for line in data.splitlines()] or [None]  # an empty body
+            views = [msgspec.json.decode(line) for line in content.splitlines()] or [None]  # an empty body
         except (msgspec.DecodeError, UnicodeDecodeError):
-            if not data.startswith(b"- md:"):
+            if not content.startswith(b"- md:"):
                 return None
             import yaml
 
-            views = yaml.safe_load(data)
+            views = yaml.safe_load(content)
     if not isinstance(views, list):
         views = [views]
     return views if all(isinstance(view, dict) and isinstance(view.get("md"), dict) for view in views) else None

@@ -143,7 +143,7 @@ class AuthenticationUnavailable(Exception):
 _TOKEN: Final = "token "
 
 
-class Principal(msgspec.Struct, frozen=True, eq=False):
+class ConsolePrincipal(msgspec.Struct, frozen=True, eq=False):
     """An authenticated user or program."""
 
     #: as in the audit log: `token admin`, `user alice`
@@ -199,7 +199,7 @@ class Access:
         """Whether users can log in with a password."""
         return bool(self._config.authentication)
 
-    async def authenticate(self, request: Request) -> Principal | None:
+    async def authenticate(self, request: Request) -> ConsolePrincipal | None:
         """Return the sender of a request, or None without credentials. Raises RequestProblem for an unknown token."""
         address = address_of(request)
         header = request.headers.get("authorization")
@@ -208,11 +208,11 @@ class Access:
             if token is None:
                 await self._no_token(address)
                 raise RequestProblem(401, "Unknown token", headers={"WWW-Authenticate": "Bearer"})
-            return Principal(f"{_TOKEN}{token.name}", token.right, address)
+            return ConsolePrincipal(f"{_TOKEN}{token.name}", token.right, address)
         login = self._login(request, by_hand=REFRESH_HEADER not in request.headers)
         if login is None:
             return None
-        return Principal(login.name, login.right, address, login)
+        return ConsolePrincipal(login.name, login.right, address, login)
 
     def knows(self, request: Request) -> bool:
         """Return whether a request has valid credentials, without extending its login or recording a failure."""
@@ -229,13 +229,13 @@ class Access:
         return self._tokens.holder(token_text.strip())
 
     def check_change(
-        self, request: Request, principal: Principal, form: Mapping[str, str | bytes], right: Right
+        self, request: Request, principal: ConsolePrincipal, form: Mapping[str, str | bytes], right: Right
     ) -> None:
         """Check that a change comes from a page of this console and is permitted. Raises RequestProblem."""
         self.check_form(request, principal, form)
         principal.check(right)
 
-    def check_form(self, request: Request, principal: Principal, form: Mapping[str, str | bytes]) -> None:
+    def check_form(self, request: Request, principal: ConsolePrincipal, form: Mapping[str, str | bytes]) -> None:
         """Check that a form comes from a page of this console and of the same login. Raises RequestProblem."""
         if principal.login is None:
             return
@@ -270,7 +270,7 @@ class Access:
         audit_log.note("console login", user=name, address=address, right=right)
         return identifier
 
-    def log_out(self, request: Request, principal: Principal) -> None:
+    def log_out(self, request: Request, principal: ConsolePrincipal) -> None:
         """End a login."""
         for cookie in (_COOKIE, _SECURE_COOKIE):
             if cookie in request.cookies:
@@ -295,7 +295,7 @@ class Access:
             return login.authentication is self._bridge.authentication
         return self._tokens is not None and self._tokens.has(login.token)
 
-    def is_in(self, request: Request, principal: Principal) -> bool:
+    def is_in(self, request: Request, principal: ConsolePrincipal) -> bool:
         """Return whether the credentials of a long-running request are still valid."""
         if principal.login is not None:
             return self._login(request, by_hand=False) is principal.login

@@ -28,7 +28,7 @@ from bridge.administration.health import last, mean
 from bridge.administration.protocol import Answer, result_of, result_type
 from bridge.archive.report_page import environment
 from bridge.config.models import Configuration
-from bridge.console.access import CSRF_FIELD, Access, Principal
+from bridge.console.access import CSRF_FIELD, Access, ConsolePrincipal
 from bridge.console.bridge_access import BridgeAccess
 from bridge.console.forms import RequestProblem, anchor, form_of, here, link, local, parsed
 from bridge.console.live_views import LiveViews
@@ -104,7 +104,7 @@ class Console:
         return Visit(self, request, principal)
 
     def render(
-        self, template: str, request: Request, principal: Principal | None, code: int = 200, **values: Any
+        self, template: str, request: Request, principal: ConsolePrincipal | None, code: int = 200, **values: Any
     ) -> Response:
         """Return a page rendered from a template."""
         notice = None
@@ -138,7 +138,7 @@ class Console:
 class Visit:
     """A request with its user."""
 
-    def __init__(self, console: Console, request: Request, principal: Principal) -> None:
+    def __init__(self, console: Console, request: Request, principal: ConsolePrincipal) -> None:
         self.console = console
         self.request = request
         self.principal = principal

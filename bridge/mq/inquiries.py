@@ -61,7 +61,7 @@ class QueueManagerConnectionStatus(msgspec.Struct, frozen=True, kw_only=True):
     #: the thread, or the name of the application
     name: str
     connected: bool
-    #: the address and the user of an application; blank for threads of the bridge
+    #: the address and the user of an application. Blank for threads of the bridge
     address: str = ""
     user: str = ""
     #: why there is no connection, or blank

@@ -15,6 +15,7 @@ from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.bridges import at_work, bridge_on
 from tests.helpers.installed import CLIENT_PACKAGES, built
+from tests.helpers.mosquitto import Mosquitto
 from tests.helpers.remote_bridge import RemoteBridgeProcess
 
 _numbers = itertools.count(1)
@@ -115,6 +116,15 @@ def unique(request: pytest.FixtureRequest) -> str:
     """A unique word of at most 20 characters, for topics and client identifiers."""
     words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).removeprefix("test-")
     return f"{words[:15].strip('-')}-{next(_numbers)}"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Mosquitto]:
+    """A mosquitto for one test."""
+    (tmp_path / "broker").mkdir()
+    mosquitto = Mosquitto(tmp_path / "broker").start()
+    yield mosquitto
+    mosquitto.stop()
 
 
 @pytest.fixture

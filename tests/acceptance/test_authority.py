@@ -213,7 +213,7 @@ def test_check_describes_the_clients(queue_manager: str, bridge: BridgeProcess) 
         assert check.process.wait() == 0, lines
     note = "note: user reader lacks authority PUB,SUB for topic object SYSTEM.BASE.TOPIC"
     assert any(line.startswith(note) for line in lines), lines
-    assert any("has all that the bridge needs" in line for line in lines)
+    assert any("meets all requirements of the bridge" in line for line in lines)
 
 
 # The embedded queue manager does not check the bridge's own authority.

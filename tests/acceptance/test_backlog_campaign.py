@@ -98,9 +98,9 @@ def dead_letters(bridge: BridgeProcess) -> dict[str, list[int]]:
     connection = RemoteConnection(bridge.data_directory)
     handle = connection.open(MQOD(ObjectName=DEAD_LETTERS), cmqc.MQOO_BROWSE)
     numbers: dict[str, list[int]] = {}
-    while (got := get_or_none(connection, handle, GetOptions(Options=cmqc.MQGMO_BROWSE_NEXT))) is not None:
-        owner = decode_mqdlh(got.data).DestQMgrName.decode().rstrip(" \0")
-        if not (body := bytes(got.data).rstrip()).endswith(b"end"):
+    while (message := get_or_none(connection, handle, GetOptions(Options=cmqc.MQGMO_BROWSE_NEXT))) is not None:
+        owner = decode_mqdlh(message.data).DestQMgrName.decode().rstrip(" \0")
+        if not (body := bytes(message.data).rstrip()).endswith(b"end"):
             numbers.setdefault(owner, []).append(int(body[-8:]))
     connection.disconnect()
     return numbers

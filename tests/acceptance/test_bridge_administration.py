@@ -191,11 +191,11 @@ def test_top_in_a_terminal_ends_with_q(bridge: BridgeProcess) -> None:
         command, stdin=theirs, stdout=theirs, stderr=theirs, env={**bridge.env, "TERM": "xterm", "COLUMNS": "100"}
     )
     os.close(theirs)
-    seen = b""
+    screen = b""
     try:
-        while b"publications in" not in seen:
-            assert select.select([ours], [], [], PATIENCE)[0], seen
-            seen += os.read(ours, 65_536)
+        while b"publications in" not in screen:
+            assert select.select([ours], [], [], PATIENCE)[0], screen
+            screen += os.read(ours, 65_536)
         os.write(ours, b"q")
         until(lambda: drained(ours) is None or process.poll() is not None)
         assert process.wait(PATIENCE) == 0

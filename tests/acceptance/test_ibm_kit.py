@@ -37,7 +37,9 @@ def test_the_report_about_the_stand_in(tmp_path: Path) -> None:
         "fail  refusal codes: a connection to an unknown channel is accepted"
     ], report
     assert report.count("\npass  mqtt") == 10, report
-    assert "has all that the bridge needs" in report and "for the bridge: no acknowledged message is lost" in report
+    assert (
+        "meets all requirements of the bridge" in report and "for the bridge: no acknowledged message is lost" in report
+    )
     assert process.returncode == 1 and report.rstrip().rpartition("\n")[2].startswith("FAILED: ")
     bridge.discard()
 

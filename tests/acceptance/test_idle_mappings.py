@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import psutil
-import pytest
 
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
@@ -28,12 +27,6 @@ def kinds(number: int) -> str:
         f"{{from: {{mqtt: {topic}, link: cloud}}, to: {{queue: {queue}}}}}",
         f"{{from: {{queue: {queue}}}, to: {{mqtt: {topic}, link: cloud}}, guarantee: exactly-once}}",
     )[number % 4]
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Mosquitto:
-    (tmp_path / "broker").mkdir()
-    return Mosquitto(tmp_path / "broker").start()
 
 
 def test_200_idle_mappings(tmp_path: Path, broker: Mosquitto) -> None:

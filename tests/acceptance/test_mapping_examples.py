@@ -246,9 +246,9 @@ def test_prices(site: MappingSite) -> None:
             retained,
         )
         assert message.properties.ContentType == "text/plain"
-        seen = dict(message.properties.UserProperty)
-        assert hops(seen.pop("mqbridge-hops")) == "MQB1/prices"
-        assert seen == {"currency": "USD", "market": "NYSE"}
+        user_properties = dict(message.properties.UserProperty)
+        assert hops(user_properties.pop("mqbridge-hops")) == "MQB1/prices"
+        assert user_properties == {"currency": "USD", "market": "NYSE"}
     assert 590 <= again.properties.MessageExpiryInterval <= price.properties.MessageExpiryInterval == 600
 
 
@@ -269,8 +269,8 @@ def test_status_is_retained_on_both_sides_without_a_loop(site: MappingSite) -> N
         assert (late.message().payload, late.seen[-1].retain) == (b"in MQ", True)
     with Subscriber(site.bridge.port, "status/first", qos=1) as late_here:
         assert late_here.message() == {"topic": "status/first", "payload": "at the broker", "qos": 1, "retain": 1}
-    (got,) = site.bridge.mq_json("sub", "status/first", "--limit", "1", "--wait", "30")
-    assert (folders(got)["mqps"]["Ret"], got["body"]) == (True, "at the broker")
+    (message,) = site.bridge.mq_json("sub", "status/first", "--limit", "1", "--wait", "30")
+    assert (folders(message)["mqps"]["Ret"], message["body"]) == (True, "at the broker")
 
 
 @pytest.mark.queue_managers("embedded", "ibmmq")
@@ -357,5 +357,5 @@ def test_payloads_that_are_not_json_or_text(site: MappingSite, body: bytes, ccsi
     site.bridge.mq("put", "HOST.STOCK", "--ccsid", str(ccsid), "--property", "site=x", stdin=body)
     letter = site.get(DLQ)
     assert (letter["dlh"]["Reason"], letter["dlh"]["PutApplName"]) == (reason, "stock")
-    got = letter["body"].encode() if letter["bodyEncoding"] == "utf-8" else base64.b64decode(letter["body"])
-    assert got == body
+    letter_body = letter["body"].encode() if letter["bodyEncoding"] == "utf-8" else base64.b64decode(letter["body"])
+    assert letter_body == body

@@ -125,8 +125,8 @@ def on_queue(bridge: BridgeProcess, queue: str) -> list[tuple[str, int]]:
     publications = []
     try:
         while True:
-            got = application.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_NEXT))
-            publication = publication_of(Message(got.md, got.data))
+            message = application.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_NEXT))
+            publication = publication_of(Message(message.md, message.data))
             publications.append((publication.topic, number_of(publication.payload)))
     except MQError as error:
         assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE, error
@@ -251,7 +251,7 @@ def test_guarantees_under_load(
         assert subscriber.published_twice == []
     with watcher.stop():
         lines = [*watcher.seen, *watcher.rest()]
-    seen = [("out/0", number_of(json.loads(line)["payload"])) for line in lines if line.startswith("{")]
-    verify("to the broker, QoS 0", 0, seen, count)
-    assert seen
+    numbered = [("out/0", number_of(json.loads(line)["payload"])) for line in lines if line.startswith("{")]
+    verify("to the broker, QoS 0", 0, numbered, count)
+    assert numbered
     assert bridge.messages(DEAD_LETTERS) == []

@@ -49,26 +49,26 @@ def waiting(bridge: BridgeProcess, qos: int) -> Iterator[dict[bytes, int]]:
             else:
                 publisher.wait_for(Pubrec)
                 publisher.send(Pubrel(at))
-        got = {
+        packet_ids = {
             publication.payload: publication.packet_id for publication in (client.wait_for(Publish) for _ in payloads)
         }
-    assert list(got) == payloads and len(set(got.values())) == MESSAGES
-    yield got
+    assert list(packet_ids) == payloads and len(set(packet_ids.values())) == MESSAGES
+    yield packet_ids
 
 
 def took_all(client: RawClient, qos: int) -> list[Publish]:
     """Receive and acknowledge all messages."""
-    got = []
+    publications = []
     for _ in range(MESSAGES):
         publication = client.wait_for(Publish)
-        got.append(publication)
+        publications.append(publication)
         if qos == 1:
             client.send(Puback(publication.packet_id))
         else:
             client.send(Pubrec(publication.packet_id))
             client.wait_for(Pubrel)
             client.send(Pubcomp(publication.packet_id))
-    return got
+    return publications
 
 
 @pytest.mark.parametrize(("form", "ends", "qos"), CASES, indirect=["form"])
@@ -85,9 +85,9 @@ def test_a_smaller_receive_maximum_keeps_order_and_packet_identifiers(
         if ends != "nothing":
             bridge.start()
         with client_of(bridge, "c", clean=False, properties=FEW) as client:
-            got = took_all(client, qos)
+            publications = took_all(client, qos)
             client.ping()
             assert not client.inbox
-    assert {publication.payload: publication.packet_id for publication in got} == sent
-    assert [publication.payload for publication in got] == list(sent)
-    assert all(publication.dup for publication in got)
+    assert {publication.payload: publication.packet_id for publication in publications} == sent
+    assert [publication.payload for publication in publications] == list(sent)
+    assert all(publication.dup for publication in publications)

@@ -149,10 +149,10 @@ def test_an_exchange(bridge: BridgeProcess, unique: str, exchange: Callable[[str
     sent, expected = exchange(f"{unique}/t")
     with client_of(bridge, unique) as client:
         client.send(*sent)
-        came = [normal(client.receive()) for _ in expected]
+        received = [normal(client.receive()) for _ in expected]
         wanted = [normal(packet) for packet in expected]
-        for kind in {type(packet) for packet in wanted + came}:
-            assert of_kind(kind, came) == of_kind(kind, wanted)
+        for kind in {type(packet) for packet in wanted + received}:
+            assert of_kind(kind, received) == of_kind(kind, wanted)
         client.send(Pingreq())
         assert client.receive() == Pingresp()
 

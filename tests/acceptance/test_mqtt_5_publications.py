@@ -28,8 +28,13 @@ def test_properties_arrive_as_published(
         old.subscribe((unique, 2))
         packet_id = client.next_packet_id() if qos else 0
         client.send(Publish(unique, b"21.5", qos, False, False, packet_id, properties))
-        got = client.wait_for(Publish)
-        assert (got.topic, got.payload, got.qos, got.properties) == (unique, b"21.5", qos, properties)
+        publication = client.wait_for(Publish)
+        assert (publication.topic, publication.payload, publication.qos, publication.properties) == (
+            unique,
+            b"21.5",
+            qos,
+            properties,
+        )
         assert old.take().payload == b"21.5"
 
 
@@ -38,9 +43,9 @@ def test_messages_contain_the_remaining_expiry(bridge: BridgeProcess, unique: st
     with client_of(bridge, unique) as client:
         subscribe(client, unique)
         client.send(Publish(unique, b"", 1, False, False, 1, PublishProperties(message_expiry_interval=600)))
-        got = client.wait_for(Publish)
-        assert got.properties is not None and got.properties.message_expiry_interval is not None
-        assert 500 < got.properties.message_expiry_interval <= 600
+        publication = client.wait_for(Publish)
+        assert publication.properties is not None and publication.properties.message_expiry_interval is not None
+        assert 500 < publication.properties.message_expiry_interval <= 600
 
 
 def test_a_topic_alias_replaces_its_topic(bridge: BridgeProcess, unique: str) -> None:
@@ -50,8 +55,12 @@ def test_a_topic_alias_replaces_its_topic(bridge: BridgeProcess, unique: str) ->
         alias = PublishProperties(topic_alias=1)
         for topic, full in (("a", f"{unique}/a"), ("a", ""), ("b", f"{unique}/b"), ("b", "")):
             client.send(Publish(full, topic.encode(), properties=alias))
-            got = client.expect(Publish)
-            assert (got.topic, got.payload, got.properties) == (f"{unique}/{topic}", topic.encode(), None)
+            publication = client.expect(Publish)
+            assert (publication.topic, publication.payload, publication.properties) == (
+                f"{unique}/{topic}",
+                topic.encode(),
+                None,
+            )
 
 
 @pytest.mark.parametrize(
@@ -69,14 +78,14 @@ def test_the_server_uses_topic_aliases_if_the_client_accepts_them(bridge: Bridge
     """MQTT-3.3.2-9, -10: never more than the client accepts, for the most recent topics."""
     with client_of(bridge, unique, properties=ConnectProperties(topic_alias_maximum=2)) as client:
         subscribe(client, f"{unique}/#")
-        seen = []
+        topics_and_aliases = []
         for name in "aabbaca":
             client.publish(f"{unique}/{name}", b"x")
-            got = client.expect(Publish)
-            assert got.properties is not None
-            seen.append((got.topic, got.properties.topic_alias))
+            publication = client.expect(Publish)
+            assert publication.properties is not None
+            topics_and_aliases.append((publication.topic, publication.properties.topic_alias))
         a, b, c = (f"{unique}/{name}" for name in "abc")
-        assert seen == [(a, 1), ("", 1), (b, 2), ("", 2), ("", 1), (c, 2), ("", 1)]
+        assert topics_and_aliases == [(a, 1), ("", 1), (b, 2), ("", 2), ("", 1), (c, 2), ("", 1)]
 
 
 def retained(client: RawClient, topic: str) -> list[Publish]:
@@ -84,10 +93,10 @@ def retained(client: RawClient, topic: str) -> list[Publish]:
     subscribe(client, f"{topic}/mark", 0)
     subscribe(client, topic, 0)
     client.publish(f"{topic}/mark", b"")
-    got: list[Publish] = []
+    publications: list[Publish] = []
     while (publish := client.expect(Publish)).topic == topic:
-        got.append(publish)
-    return got
+        publications.append(publish)
+    return publications
 
 
 def test_a_retained_publication_expires(bridge: BridgeProcess, unique: str) -> None:
@@ -98,8 +107,8 @@ def test_a_retained_publication_expires(bridge: BridgeProcess, unique: str) -> N
             client.send(Publish(f"{unique}/{topic}", b"x", 1, True, False, interval, properties))
             client.wait_for(Puback)
         eventually(lambda: retained(client, f"{unique}/short"), [])
-        (got,) = retained(client, f"{unique}/long")
-        assert got.properties is not None and 0 < (got.properties.message_expiry_interval or 0) < 600
+        (publication,) = retained(client, f"{unique}/long")
+        assert publication.properties is not None and 0 < (publication.properties.message_expiry_interval or 0) < 600
         client.publish(f"{unique}/long", b"", 1, retain=True)
         client.wait_for(Publish)
 
@@ -149,8 +158,11 @@ def test_the_longest_expiry(bridge: BridgeProcess, unique: str) -> None:
     with client_of(bridge, unique) as client:
         subscribe(client, unique, 0)
         client.send(Publish(unique, b"", 0, properties=PublishProperties(message_expiry_interval=0xFFFFFFFF)))
-        got = client.expect(Publish)
-        assert got.properties is not None and (got.properties.message_expiry_interval or 0) > 0xFFFFFFFF - 600
+        publication = client.expect(Publish)
+        assert (
+            publication.properties is not None
+            and (publication.properties.message_expiry_interval or 0) > 0xFFFFFFFF - 600
+        )
 
 
 def test_aliases_end_with_their_connection(bridge: BridgeProcess, unique: str) -> None:
@@ -162,9 +174,12 @@ def test_aliases_end_with_their_connection(bridge: BridgeProcess, unique: str) -
             subscribe(client, f"{unique}/#", 0)
             for topic in (f"{unique}/t", ""):
                 client.send(Publish(topic, b"x", properties=alias))
-            got = [client.expect(Publish) for _ in range(2)]
-            assert [publication.topic for publication in got] == [f"{unique}/t", "" if maximum else f"{unique}/t"]
-            assert {publication.properties and publication.properties.topic_alias for publication in got} == {
+            publications = [client.expect(Publish) for _ in range(2)]
+            assert [publication.topic for publication in publications] == [
+                f"{unique}/t",
+                "" if maximum else f"{unique}/t",
+            ]
+            assert {publication.properties and publication.properties.topic_alias for publication in publications} == {
                 maximum or None
             }
     with client_of(bridge, unique) as client:

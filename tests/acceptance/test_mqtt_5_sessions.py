@@ -85,12 +85,12 @@ def test_a_durable_session_is_the_same_in_either_version(bridge: BridgeProcess, 
         other.wait_for(Pubcomp)
     with RawClient(bridge.port, unique, clean=False, level=5) as client:
         assert client.connect().session_present
-        got = client.expect(Publish)
-        assert (got.payload, got.properties) == (b"1", EVERYTHING)
+        publication = client.expect(Publish)
+        assert (publication.payload, publication.properties) == (b"1", EVERYTHING)
     with RawClient(bridge.port, unique, clean=False) as old:
         assert old.connect().session_present
         again = old.expect(Publish)
-        assert (again.payload, again.dup, again.packet_id) == (b"1", True, got.packet_id)
+        assert (again.payload, again.dup, again.packet_id) == (b"1", True, publication.packet_id)
         old.acknowledge(again)
     with RawClient.connected(bridge.port, unique):
         pass

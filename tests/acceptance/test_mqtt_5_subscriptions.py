@@ -42,15 +42,15 @@ def test_retain_handling(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.3.1-9, -10, -11: 0 each time, 1 for a new subscription only, 2 never."""
     with client_of(bridge, unique) as client:
         client.publish(unique, b"kept", 1, retain=True)
-        got = []
+        publications = []
         for number, handling in enumerate((2, 1, 0, 1)):
             subscribe(client, unique, 1, retain_handling=handling)
             client.publish(f"{unique}/end", b"")  # nothing is sent for it
             subscribe(client, f"{unique}/mark{number}", 0)
             client.publish(f"{unique}/mark{number}", b"mark")
             while (publish := client.take()).payload != b"mark":
-                got.append((handling, publish.payload, publish.retain))
-        assert got == [(0, b"kept", True)]
+                publications.append((handling, publish.payload, publish.retain))
+        assert publications == [(0, b"kept", True)]
         client.send(Unsubscribe(900, (unique,)))
         assert client.wait_for(Unsuback).reason_codes == (0,)
         subscribe(client, unique, 1, retain_handling=1)
@@ -76,9 +76,11 @@ def test_one_message_for_several_filters(new_bridge: Callable[..., BridgeProcess
         client.acknowledge(own)
         client.ping()
         other.publish("t/a", b"other", 1)
-        got = [client.wait_for(Publish) for _ in range(2)]
+        publications = [client.wait_for(Publish) for _ in range(2)]
         identifiers = sorted(
-            sorted(publication.properties.subscription_identifier) for publication in got if publication.properties
+            sorted(publication.properties.subscription_identifier)
+            for publication in publications
+            if publication.properties
         )
         assert identifiers == [[1, 2], [3]]
         assert other.take().payload == b"other"
@@ -111,12 +113,12 @@ def test_messages_that_a_filter_matches(
         for topic in others + matched:
             client.publish(own(topic), topic.encode())
         client.publish(f"{unique}-end", b"end")
-        got = []
+        publications = []
         while (publish := client.expect(Publish)).payload != b"end":
             # Filters without a word of the test also match late messages of other tests.
             if publish.payload.decode() in others + matched:
-                got.append((publish.topic, publish.payload.decode()))
-        assert got == [(own(topic), topic) for topic in matched]
+                publications.append((publish.topic, publish.payload.decode()))
+        assert publications == [(own(topic), topic) for topic in matched]
 
 
 def test_a_subscription_is_replaced_without_a_gap(bridge: BridgeProcess, unique: str) -> None:
@@ -183,9 +185,9 @@ def test_a_retained_publication_keeps_all_properties(bridge: BridgeProcess, uniq
         client.wait_for(Puback)
         for as_published in (False, True):
             subscribe(client, unique, 2, identifier=9, retain_as_published=as_published)
-            got = client.take()
-            assert (got.payload, got.qos, got.retain) == (b"last", 1, True)
-            assert got.properties == msgspec.structs.replace(EVERYTHING, subscription_identifier=(9,))
+            publication = client.take()
+            assert (publication.payload, publication.qos, publication.retain) == (b"last", 1, True)
+            assert publication.properties == msgspec.structs.replace(EVERYTHING, subscription_identifier=(9,))
         client.publish(unique, b"", 1, retain=True)
         assert client.take().payload == b""
         subscribe(client, unique, 2)

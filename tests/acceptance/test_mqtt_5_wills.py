@@ -34,8 +34,8 @@ def test_a_will_has_properties(bridge: BridgeProcess, unique: str) -> None:
         subscribe(witness, unique)
         with client_of(bridge, f"{unique}-2", will=Will(unique, b"w", 1, properties=WillProperties(**properties))):
             pass
-        got = witness.take()
-        assert (got.payload, got.properties) == (b"w", PublishProperties(**properties))
+        publication = witness.take()
+        assert (publication.payload, publication.properties) == (b"w", PublishProperties(**properties))
 
 
 def test_disconnect_with_will(bridge: BridgeProcess, unique: str) -> None:
@@ -117,10 +117,10 @@ def test_the_will_of_the_latest_connection_applies(bridge: BridgeProcess, unique
             pass
         with client_of(bridge, unique):
             pass
-        got = witness.take()
-        assert (got.payload, got.qos) == (b"second", 2) and got.properties is not None
-        assert got.properties.user_property == properties.user_property, "MQTT-3.1.3-10"
-        assert 500 < (got.properties.message_expiry_interval or 0) <= 600
+        publication = witness.take()
+        assert (publication.payload, publication.qos) == (b"second", 2) and publication.properties is not None
+        assert publication.properties.user_property == properties.user_property, "MQTT-3.1.3-10"
+        assert 500 < (publication.properties.message_expiry_interval or 0) <= 600
         witness.publish(unique, b"end")
         assert witness.take().payload == b"end"
 

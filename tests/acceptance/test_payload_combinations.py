@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -168,14 +168,6 @@ def test_a_copybook_changes_between_a_failure_and_its_repetition_while_a_schema_
     bridge.wait_for_depth("RECORDS", 3)
     records = [bridge.run_mq("get", "RECORDS", "--raw").stdout.hex() for _ in range(3)]
     assert records == [f"c4f{amount}4040" + f"000000{amount}c" + "6f40" for amount in (1, 2, 3)]
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Mosquitto]:
-    (tmp_path / "broker").mkdir()
-    mosquitto = Mosquitto(tmp_path / "broker").start()
-    yield mosquitto
-    mosquitto.stop()
 
 
 def test_exactly_once_and_limit_over_kills(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,6 @@ COPYBOOK = """\
            05  CELSIUS PIC S9(3)V9 COMP-3.
 """
 DEAD_LETTERS = "SYSTEM.DEAD.LETTER.QUEUE"
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Mosquitto]:
-    (tmp_path / "broker").mkdir()
-    mosquitto = Mosquitto(tmp_path / "broker").start()
-    yield mosquitto
-    mosquitto.stop()
 
 
 def config_of(directory: Path, broker: Mosquitto, version: str) -> str:

@@ -184,15 +184,15 @@ def mqtt_5_session(bridge: BridgeProcess, word: str) -> Iterator[None]:
         assert client.connect().session_present
         client.publish(own, b"own behind", 1)
         subscribe(client, f"{word}/t/+", 2, identifier=4, retain_handling=1)
-        got = {}
+        received = {}
         for _ in range(4):
             publication = client.wait_for(Publish)
             client.acknowledge(publication)
-            got[publication.payload] = publication.qos, publication.properties
-        expiry = got[b"1"][1].message_expiry_interval if got[b"1"][1] is not None else None
+            received[publication.payload] = publication.qos, publication.properties
+        expiry = received[b"1"][1].message_expiry_interval if received[b"1"][1] is not None else None
         assert expiry is not None and 0 < expiry <= 600
         waited = msgspec.structs.replace(sent_properties, subscription_identifier=(2,))
-        assert {payload: (qos, _same_expiry(properties)) for payload, (qos, properties) in got.items()} == {
+        assert {payload: (qos, _same_expiry(properties)) for payload, (qos, properties) in received.items()} == {
             b"1": (1, waited),
             b"2": (2, waited),
             b"other's": (1, PublishProperties(subscription_identifier=(1,))),

@@ -24,14 +24,6 @@ pytestmark = pytest.mark.queue_managers("embedded")
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Mosquitto]:
-    (tmp_path / "mosquitto").mkdir()
-    process = Mosquitto(tmp_path / "mosquitto").start()
-    yield process
-    process.stop()
-
-
-@pytest.fixture
 def relay(broker: Mosquitto) -> Iterator[FrozenRelay]:
     with FrozenRelay(broker.port) as relay:
         yield relay

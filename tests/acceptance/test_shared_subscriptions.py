@@ -206,5 +206,7 @@ def test_mosquitto_sub(bridge: BridgeProcess, unique: str) -> None:
     ):
         for number in range(4):
             publish(bridge.port, f"{unique}/t", f"{number}", qos=1, version="mqttv5")
-        came = [[int(member.message()["payload"]) for _ in range(2)] for member in (first, second)]
-        assert sorted(itertools.chain(*came)) == [0, 1, 2, 3] and all(numbers == sorted(numbers) for numbers in came)
+        numbers_of_members = [[int(member.message()["payload"]) for _ in range(2)] for member in (first, second)]
+        assert sorted(itertools.chain(*numbers_of_members)) == [0, 1, 2, 3] and all(
+            numbers == sorted(numbers) for numbers in numbers_of_members
+        )

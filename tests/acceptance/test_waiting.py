@@ -91,8 +91,8 @@ def dead_letters(bridge: BridgeProcess) -> list[tuple[int, int]]:
     letters = []
     try:
         while True:
-            got = connection.get(handle, GetOptions(Options=cmqc.MQGMO_NO_SYNCPOINT))
-            letters.append((decode_mqdlh(got.data).Reason, int(bytes(got.data[-1000:-996]))))
+            message = connection.get(handle, GetOptions(Options=cmqc.MQGMO_NO_SYNCPOINT))
+            letters.append((decode_mqdlh(message.data).Reason, int(bytes(message.data[-1000:-996]))))
     except MQError as error:
         assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE
     connection.disconnect()

@@ -116,10 +116,10 @@ def _messages(
     )
 
 
-def _deliveries(came: pa.Table, number: np.ndarray, subscribers: int, topics: int) -> pa.Table:
+def _deliveries(publications: pa.Table, number: np.ndarray, subscribers: int, topics: int) -> pa.Table:
     """Return the rows of the deliveries, each a little later than its publication."""
     topic = number % topics
-    qos = came.column("qos").to_numpy()
+    qos = publications.column("qos").to_numpy()
     settled = START + number * MESSAGE_INTERVAL + 5_000 + (number * 7919) % 20_000
     changes = {
         "sequence": START + number * 2 + 1,
@@ -133,9 +133,9 @@ def _deliveries(came: pa.Table, number: np.ndarray, subscribers: int, topics: in
         "sent": settled - 1_000,
         "settled": settled,
     }
-    schema = came.schema
+    schema = publications.schema
     arrays = [
-        pa.array(changes[name]).cast(schema.field(name).type) if name in changes else came.column(name)
+        pa.array(changes[name]).cast(schema.field(name).type) if name in changes else publications.column(name)
         for name in schema.names
     ]
     return pa.table(arrays, schema=schema)

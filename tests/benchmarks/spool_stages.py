@@ -92,7 +92,7 @@ def take(place: Place, queue: str) -> list[Any]:
     try:
         while True:
             some = get_many(connection, handle, options, GET, 4 * 1024 * 1024)
-            messages += [(got.md, got.data) for got in some]
+            messages += [(message.md, message.data) for message in some]
             uncommitted += len(some)
             if uncommitted >= UNIT:
                 connection.commit()

@@ -107,8 +107,8 @@ def drain(manager: QueueManager, queue: str) -> list[Message]:
     connection = StandInConnection(manager)
     handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
     messages: list[Message] = []
-    while (got := get_or_none(connection, handle, GetOptions())) is not None:
-        messages.append(Message(got.md, got.data))
+    while (message := get_or_none(connection, handle, GetOptions())) is not None:
+        messages.append(Message(message.md, message.data))
     connection.disconnect()
     return messages
 

@@ -44,7 +44,7 @@ def subscribe(
 def ended(client: RawClient) -> Disconnect:
     """Return the DISCONNECT of the server, after which it closes the connection."""
     packet = client.wait_for(Disconnect)
-    came, client.inbox = client.inbox, deque()
+    packets, client.inbox = client.inbox, deque()
     client.expect_closed()
-    client.inbox = came
+    client.inbox = packets
     return packet

@@ -74,8 +74,8 @@ class Administrator:
         return self.connection.put1(MQOD(ObjectName=COMMAND_QUEUE), Message(md, data))
 
     def receive(self, wait: int = 5000) -> tuple[MQMD, MQCFH, tuple[PCFParameter, ...]]:
-        got = self.connection.get(self.replies, GetOptions(Options=cmqc.MQGMO_WAIT, WaitInterval=wait))
-        return got.md, *decode_pcf(got.data)
+        message = self.connection.get(self.replies, GetOptions(Options=cmqc.MQGMO_WAIT, WaitInterval=wait))
+        return message.md, *decode_pcf(message.data)
 
     def replied(self) -> list[tuple[MQCFH, tuple[PCFParameter, ...]]]:
         """Return the messages of one reply, each checked for its position."""

@@ -52,12 +52,12 @@ class Client:
 
     async def rest(self) -> list[Packet]:
         """Return everything up to the end of the connection."""
-        came: list[Packet] = []
+        packets: list[Packet] = []
         try:
             while True:
-                came.append(await self.receive())
+                packets.append(await self.receive())
         except ConnectionError:
-            return came
+            return packets
 
     async def publish(self, topic: str) -> None:
         """Publish with QoS 1: the answer proves that the connection works, and that nothing arrived before it."""

@@ -108,7 +108,7 @@ class Queues:
 
     def bodies(self, queue: str) -> list[bytes]:
         """Get all messages of a queue. Return their data."""
-        return [got.data for got in self.take(queue)]
+        return [message.data for message in self.take(queue)]
 
     def depth(self, queue: str) -> int:
         (attributes,) = self.mqsc(f"DISPLAY QLOCAL('{queue}') CURDEPTH")

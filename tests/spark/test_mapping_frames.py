@@ -79,10 +79,13 @@ def line(queues: Any) -> str:
 
 def check_written(queues: Any, refused: str) -> None:
     """Return the result of the mapping `plain` for `publications`: messages with their properties, and rejected rows."""
-    (got,) = queues.take("LINE.1")
-    header = decode_rfh2(got.data)
+    (message,) = queues.take("LINE.1")
+    header = decode_rfh2(message.data)
     folders = {folder.name: folder.content for folder in header.folders}
-    assert (folders["mqtt"], got.data[header.StrucLength :]) == ({"qos": 1, "msgid": 7, "topic": "plant/1"}, b"21.5")
+    assert (folders["mqtt"], message.data[header.StrucLength :]) == (
+        {"qos": 1, "msgid": 7, "topic": "plant/1"},
+        b"21.5",
+    )
     (letter,) = queues.take(refused)
     chain = decode_chain(letter.md.Format, letter.md.Encoding, letter.md.CodedCharSetId, letter.data)
     dlh, rfh2 = chain.headers

@@ -145,8 +145,10 @@ def messages_put(site: Queues, put: Callable[[Queues, Any], None], mapping_rule:
         site.connection.close(subscription)
     for topic in TOPICS:
         site.connection.command(f"CLEAR TOPICSTR('{topic}') CLRTYPE(RETAINED)")
-    ids = {got.md.MsgId for got in messages["WAITING"]}
-    assert ids == {got.md.MsgId for queue in ("Q", "Q.1", "Q.2") for got in messages[queue] if got.md.MsgId in ids}
+    ids = {message.md.MsgId for message in messages["WAITING"]}
+    assert ids == {
+        message.md.MsgId for queue in ("Q", "Q.1", "Q.2") for message in messages[queue] if message.md.MsgId in ids
+    }
     own_msg_id = not isinstance(mapping_rule, StandardToMq) and mapping_rule.config.attributes.msg_id is not None
     return {queue: [facts(got, ids, own_msg_id and queue == "Q") for got in gots] for queue, gots in messages.items()}
 

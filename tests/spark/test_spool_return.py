@@ -84,12 +84,15 @@ def test_messages_are_put_back_byte_for_byte(package: str, queues: Queues, tmp_p
     queues.put(queue, chain.data, CorrelId=b"c" * 24, Priority=7, ReplyToQ=b"R", **described)
     queues.put(queue, b"plain", b"last", Persistence=cmqc.MQPER_PERSISTENT, GroupId=b"g" * 24, Version=2, MsgFlags=8)
     before = queues.take(queue)
-    for got in before:
-        fields = {name: getattr(got.md, name) for name in ("CorrelId", "Priority", "ReplyToQ", "Format", "Encoding")}
-        more = {
-            name: getattr(got.md, name) for name in ("CodedCharSetId", "Persistence", "GroupId", "Version", "MsgFlags")
+    for message in before:
+        fields = {
+            name: getattr(message.md, name) for name in ("CorrelId", "Priority", "ReplyToQ", "Format", "Encoding")
         }
-        queues.put(queue, got.data, MsgId=got.md.MsgId, **fields, **more)
+        more = {
+            name: getattr(message.md, name)
+            for name in ("CodedCharSetId", "Persistence", "GroupId", "Version", "MsgFlags")
+        }
+        queues.put(queue, message.data, MsgId=message.md.MsgId, **fields, **more)
     take(queues, queue, tmp_path)
     assert [(entry.source, entry.messages, entry.planned) for entry in inventory(str(tmp_path), NONE)] == [
         (queue, 3, 0)
@@ -97,7 +100,7 @@ def test_messages_are_put_back_byte_for_byte(package: str, queues: Queues, tmp_p
     with connected(queues, package) as connection:
         assert put_back(connection, str(tmp_path), queue, NONE) == 3
     after = queues.take(queue)
-    assert [got.data for got in after] == [got.data for got in before]
+    assert [message.data for message in after] == [message.data for message in before]
     same = (
         "MsgId",
         "CorrelId",

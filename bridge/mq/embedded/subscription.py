@@ -30,7 +30,7 @@ class Wildcard(Enum):
 
 
 class Glob:
-    """A compiled pattern. Matching does not backtrack: each part between two ANY matches where it first can."""
+    """A compiled pattern. Matching does not backtrack: each part between two ANY matches at the first possible position."""
 
     def __init__(self, tokens: Iterable[str | Wildcard]) -> None:
         parts = [""]

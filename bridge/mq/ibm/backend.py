@@ -553,7 +553,7 @@ class IbmBackend(BackendEvents):
         return answer
 
     def refuse(self, client_id: str, refused: bool) -> None:
-        raise AssertionError("limits.waiting_full: refuse is for the embedded queue manager, as the configuration says")
+        raise AssertionError("the configuration accepts limits.waiting_full: refuse on the embedded queue manager only")
 
     def unsubscribe(
         self, client_id: str, filters: Sequence[str], *, ended: bool = False, handed_over: bool = False

@@ -141,9 +141,8 @@ class Browser(Worker[None]):
         self._reader = connection.open(MQOD(ObjectName=self._queue), options | cmqc.MQOO_NO_READ_AHEAD)
         self._open(connection, read_ahead=self._passes is not None)
         if self._depth_at_start == math.inf:
-            with contextlib.suppress(
-                MQError
-            ):  # without the authority +inq; a lost connection is noticed by the next call
+            # Fails without the authority +inq. The next call notices a lost connection.
+            with contextlib.suppress(MQError):
                 (depth,), _ = inquire(connection, MQOD(ObjectName=self._queue), (cmqc.MQIA_CURRENT_Q_DEPTH,))
                 self._depth_at_start = depth
         if self._read_ahead:

@@ -116,7 +116,7 @@ class ConnectionParameters(msgspec.Struct, kw_only=True, frozen=True):
             name = self.queue_manager.lstrip("*")
             return f"check that an entry of the CCDT has queueManager {name}, and which queue manager listens there"
         if reason == cmqc.MQRC_Q_MGR_NOT_AVAILABLE and self.ccdt_url:
-            return "check that the CCDT can be read, and that a queue manager listens where its entries point"
+            return "check that the CCDT can be read, and that a queue manager listens at the addresses of its entries"
         if reason == cmqc.MQRC_Q_MGR_NOT_AVAILABLE and self.connections and tls is None:
             return "if the channel has SSLCIPH, the bridge needs the section tls"
         return ""

@@ -107,11 +107,11 @@ def test_the_files_of_the_containers_exist(compose: Any) -> None:
 
 
 def test_each_stage_starts_with_an_existing_one() -> None:
-    seen: set[str] = set()
+    earlier_stages: set[str] = set()
     for name, (begin, *instructions) in stages().items():
-        assert begin.split()[1] in seen | {"${PYTHON}"}
-        assert {stage for line in instructions for stage in re.findall(r"--from=(\S+)", line)} <= seen
-        seen.add(name)
+        assert begin.split()[1] in earlier_stages | {"${PYTHON}"}
+        assert {stage for line in instructions for stage in re.findall(r"--from=(\S+)", line)} <= earlier_stages
+        earlier_stages.add(name)
 
 
 @pytest.mark.parametrize("target", ["embedded", "ibm"])

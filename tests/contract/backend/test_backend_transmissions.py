@@ -156,7 +156,7 @@ async def test_segments_are_handed_over_as_one_message_when_complete(bridge: Bri
     await bridge.taken(unit(removals=[again]))
     await bridge.stop()
     left = await bridge.place.application(lambda connection: drain(connection, TRANSMISSION_QUEUE))
-    assert [got for got in left if got.data[-100:] in PARTS] == [], "all segments are removed"
+    assert [message for message in left if message.data[-100:] in PARTS] == [], "all segments are removed"
 
 
 async def test_headers_before_the_first_segment_belong_to_the_whole_message(bridge: Bridge) -> None:
@@ -175,7 +175,7 @@ async def test_each_segment_of_a_message_without_recipient_is_dead_lettered(brid
     (joined,) = await bridge.arrived(1)
     bridge.backend.dead_letter(joined, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
     letters = [await bridge.place.take(DEAD_LETTER_QUEUE) for _ in range(2)]
-    assert [got.data[-100:] for got in letters] == PARTS[:2]
+    assert [message.data[-100:] for message in letters] == PARTS[:2]
     await bridge.stop()
     assert await bridge.place.depth(TRANSMISSION_QUEUE) == 0
 
@@ -205,11 +205,11 @@ async def test_a_dead_letter(bridge: Bridge) -> None:
     (transmission,) = await bridge.arrived(1)
     bridge.backend.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
     bridge.backend.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
-    got = await bridge.place.take(DEAD_LETTER_QUEUE)
-    header = decode_mqdlh(got.data)
+    message = await bridge.place.take(DEAD_LETTER_QUEUE)
+    header = decode_mqdlh(message.data)
     assert header.Reason == cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR
     assert (header.DestQName, header.DestQMgrName, header.Format) == (b"alarms/7", b"nobody", b"MQSTR")
-    assert (got.md.Format, got.data[172:]) == (cmqc.MQFMT_DEAD_LETTER_HEADER, b"direct")
+    assert (message.md.Format, message.data[172:]) == (cmqc.MQFMT_DEAD_LETTER_HEADER, b"direct")
     await bridge.stop()
     assert await bridge.place.depth(DEAD_LETTER_QUEUE) == 0
     assert await bridge.place.depth(TRANSMISSION_QUEUE) == 0
@@ -221,11 +221,11 @@ async def test_a_publication_as_a_dead_letter(bridge: Bridge) -> None:
     await bridge.taken(unit(publication(bridge.topic("a"), b"letter", client_id="publisher")))
     (transmission,) = await bridge.arrived(1)
     bridge.backend.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
-    got = await bridge.place.take(DEAD_LETTER_QUEUE)
-    header = decode_mqdlh(got.data)
+    message = await bridge.place.take(DEAD_LETTER_QUEUE)
+    header = decode_mqdlh(message.data)
     assert (header.DestQName, header.DestQMgrName) == (PUBLICATION_QUEUE.encode(), b"c1")
     assert header.Format == cmqc.MQFMT_RF_HEADER_2
-    assert b"publisher" in got.data and got.data.endswith(b"letter")
+    assert b"publisher" in message.data and message.data.endswith(b"letter")
     await bridge.restart()
     assert await bridge.settled() == []
 
@@ -251,7 +251,9 @@ async def test_messages_on_the_transmission_queue_have_an_mqxqh(bridge: Bridge) 
         handle = connection.open(MQOD(ObjectName=TRANSMISSION_QUEUE), cmqc.MQOO_BROWSE)
         return connection.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))
 
-    got = await bridge.place.application(look)
-    assert decode_mqxqh(got.data).RemoteQMgrName == b"c1"
-    assert transmission.key in (got.md.MsgId, int.from_bytes(got.md.MsgId[-8:], "big"))
-    assert transmission.msg_number & 0xFFFF == int.from_bytes(got.md.MsgId[-2:], "big"), "the usual packet identifier"
+    message = await bridge.place.application(look)
+    assert decode_mqxqh(message.data).RemoteQMgrName == b"c1"
+    assert transmission.key in (message.md.MsgId, int.from_bytes(message.md.MsgId[-8:], "big"))
+    assert transmission.msg_number & 0xFFFF == int.from_bytes(message.md.MsgId[-2:], "big"), (
+        "the usual packet identifier"
+    )

@@ -138,10 +138,10 @@ async def test_refused_to_dead_letters_dead_letters_rejected_publications(bridge
     assert completion.diverted == {0: cmqc.MQRC_PUT_INHIBITED}
     assert completion.refusals == {1: cmqc.MQRC_TOPIC_STRING_ERROR}
     assert await bridge.payloads() == [b"open"]
-    got = await bridge.place.take(DEAD_LETTER_QUEUE)
-    header = decode_mqdlh(got.data)
+    message = await bridge.place.take(DEAD_LETTER_QUEUE)
+    header = decode_mqdlh(message.data)
     assert (header.Reason, header.DestQName) == (cmqc.MQRC_PUT_INHIBITED, bridge.topic("shut").encode())
-    assert got.data.endswith(b"letter")
+    assert message.data.endswith(b"letter")
     # A dead-lettered publication counts as received and is acknowledged.
     (record,) = (await bridge.restart(start=False)).records
     assert isinstance(record, ReceivedRecord) and record.received == [1, 3]
@@ -167,8 +167,8 @@ async def test_forbidden_publications_have_reasons_and_may_be_dead_lettered(brid
     assert completion.refusals == {0: cmqc.MQRC_NOT_AUTHORIZED, 1: cmqc.MQRC_FORMAT_ERROR}
     assert completion.diverted == {2: cmqc.MQRC_FORMAT_ERROR}
     assert await bridge.payloads() == [b"3"]
-    got = await bridge.place.take(DEAD_LETTER_QUEUE)
-    assert decode_mqdlh(got.data).Reason == cmqc.MQRC_FORMAT_ERROR and got.data.endswith(b"2")
+    message = await bridge.place.take(DEAD_LETTER_QUEUE)
+    assert decode_mqdlh(message.data).Reason == cmqc.MQRC_FORMAT_ERROR and message.data.endswith(b"2")
     (record,) = (await bridge.restart(start=False)).records
     assert isinstance(record, ReceivedRecord) and record.received == [3, 4]
 

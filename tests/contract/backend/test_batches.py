@@ -42,7 +42,7 @@ def many(
 
 
 def bodies(messages: Sequence[Got | None]) -> list[bytes | None]:
-    return [None if got is None else got.data for got in messages]
+    return [None if message is None else message.data for message in messages]
 
 
 @pytest.mark.parametrize("options", [0, FIRST, FIRST | ACCEPT], ids=["gets", "browses", "glances"])
@@ -53,7 +53,7 @@ def test_a_batch_gets_the_same_messages_as_single_verbs(mq: Workplace, app: Appl
     app.put(queue, b"urgent", Priority=9, CorrelId=b"c" * 24, Format=cmqc.MQFMT_STRING)
     batch = many(app, app.open_queue(queue), FIRST | options, MaxLength=room)
     if not options:
-        assert [got.md for got in many(app, app.open_queue(queue), 0)] == [got.md for got in batch]
+        assert [message.md for message in many(app, app.open_queue(queue), 0)] == [message.md for message in batch]
         return
     handle = app.open_queue(queue)
     singles = [app.get(handle, GetOptions(Options=options, MaxLength=room))]
@@ -89,7 +89,7 @@ def test_in_syncpoint(mq: Workplace, app: Application, other: Application, commi
     source, target = filled(mq, app), mq.queue()
     output = app.open_queue(target, cmqc.MQOO_OUTPUT)
     batch = many(app, app.open_queue(source), cmqc.MQGMO_SYNCPOINT, messages=4)
-    puts = [(output, Message(MQMD(), got.data), cmqc.MQPMO_SYNCPOINT) for got in batch]
+    puts = [(output, Message(MQMD(), message.data), cmqc.MQPMO_SYNCPOINT) for message in batch]
     assert len(remote.put_many(app.connection, puts)) == 4
     assert other.all(target) == []
     app.commit() if commits else app.backout()
@@ -100,11 +100,11 @@ def test_without_syncpoint_everything_takes_effect_at_once(mq: Workplace, app: A
     source, target = filled(mq, app, attributes="DEFPSIST(YES)"), mq.queue("DEFPSIST(YES)")
     output = app.open_queue(target, cmqc.MQOO_OUTPUT)
     batch = many(app, app.open_queue(source), cmqc.MQGMO_NO_SYNCPOINT, messages=4)
-    puts = [(output, Message(MQMD(), got.data), cmqc.MQPMO_NO_SYNCPOINT) for got in batch]
+    puts = [(output, Message(MQMD(), message.data), cmqc.MQPMO_NO_SYNCPOINT) for message in batch]
     mds = remote.put_many(app.connection, puts)
     app.backout()
     handle = other.open_queue(target)
-    assert [(got.md.MsgId, got.data) for got in many(other, handle, 0)] == [
+    assert [(message.md.MsgId, message.data) for message in many(other, handle, 0)] == [
         (md.MsgId, body) for md, body in zip(mds, BODIES[:4], strict=True)
     ]
     assert other.all(source) == BODIES[4:]

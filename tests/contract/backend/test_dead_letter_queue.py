@@ -157,11 +157,15 @@ def test_a_dead_letter_returns_to_its_queue_unchanged(
     )
     (retried,) = dlq.retry(ALL)
     assert (retried.failure, retried.place) == ("", f"queue {queue}")
-    got = other.take(queue)
-    assert got.data == BODY
-    assert (got.md.Format.rstrip(), got.md.CodedCharSetId, got.md.Encoding) == (b"MYFMT", 1208, cmqc.MQENC_NATIVE)
-    assert (got.md.MsgId, got.md.CorrelId) == (b"m" * 24, b"c" * 24)
-    assert (got.md.Persistence, got.md.Priority, got.md.ReplyToQ.rstrip()) == (1, 3, b"A")
+    message = other.take(queue)
+    assert message.data == BODY
+    assert (message.md.Format.rstrip(), message.md.CodedCharSetId, message.md.Encoding) == (
+        b"MYFMT",
+        1208,
+        cmqc.MQENC_NATIVE,
+    )
+    assert (message.md.MsgId, message.md.CorrelId) == (b"m" * 24, b"c" * 24)
+    assert (message.md.Persistence, message.md.Priority, message.md.ReplyToQ.rstrip()) == (1, 3, b"A")
     assert other.all(letters) == []
 
 
@@ -193,8 +197,8 @@ def test_a_dead_letter_of_a_subscription_goes_to_its_queue_only(
     (retried,) = dlq.retry(ALL)
     assert retried.failure == ""
     assert other.drain(elsewhere) == []
-    got = other.take(topic, cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
-    assert got.data.endswith(BODY)
+    message = other.take(topic, cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
+    assert message.data.endswith(BODY)
 
 
 def test_a_message_that_a_mapping_rejected_goes_back_to_its_source(
@@ -204,8 +208,10 @@ def test_a_message_that_a_mapping_rejected_goes_back_to_its_source(
     other.put(target, b"full")
     other.put(source, BODY, Format=b"MYFMT", MsgId=b"m" * 24)
     taken = MessageConsumer(app.connection, ConsumerSource(mapping="orders", queue=source))
-    (got,) = taken.take(1, 1, 1.0, 0.0)
-    DeadLetters(app.connection, letters, "orders", source).put(got.md, got.data, 2053, "full", Destination(target))
+    (message,) = taken.take(1, 1, 1.0, 0.0)
+    DeadLetters(app.connection, letters, "orders", source).put(
+        message.md, message.data, 2053, "full", Destination(target)
+    )
     app.commit()
     taken.close()
     (retried,) = DeadLetterQueue(app.connection).retry(ALL, sources={"orders": source}, timeout=0)
@@ -222,8 +228,8 @@ def test_a_publication_that_a_mapping_rejected_is_retried_to_the_mapping_only(
     taken = MessageConsumer(app.connection, ConsumerSource(mapping=name, topic_filter=f"{root}/+"))
     _, others = other.subscribe(f"{root}/+")
     other.publish(f"{root}/1", b"payload", MsgId=b"p" * 24)
-    (got,) = taken.take(1, 1, 1.0, 5.0)
-    DeadLetters(app.connection, letters, name, f"{root}/+").put(got.md, got.data, 2330, "no mapping", None)
+    (message,) = taken.take(1, 1, 1.0, 5.0)
+    DeadLetters(app.connection, letters, name, f"{root}/+").put(message.md, message.data, 2330, "no mapping", None)
     app.commit()
     assert other.drain(others) == [b"payload"]
     (retried,) = DeadLetterQueue(mq.connect()).retry(ALL, timeout=0)
@@ -288,8 +294,8 @@ def test_a_dead_letter_of_a_transmission_queue_goes_to_the_destination_in_its_he
     send("", "", encode_mqxqh(header) + BODY, Format=cmqc.MQFMT_XMIT_Q_HEADER)
     (retried,) = dlq.retry(ALL)
     assert retried.failure == ""
-    got = other.take(queue)
-    assert (got.data, got.md.MsgId, got.md.Format.rstrip()) == (BODY, b"e" * 24, b"MYFMT")
+    message = other.take(queue)
+    assert (message.data, message.md.MsgId, message.md.Format.rstrip()) == (BODY, b"e" * 24, b"MYFMT")
 
 
 @pytest.mark.whole_mqi
@@ -309,8 +315,8 @@ def test_a_rejected_copy_for_a_subscription_is_retried_to_its_queue_only(
     (retried,) = DeadLetterQueue(app.connection).retry(ALL)
     assert (retried.failure, retried.place) == ("", f"queue {full}")
     assert other.drain(elsewhere) == []
-    got = other.take(full, cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
-    chain = decode_chain(got.md.Format, got.md.Encoding, got.md.CodedCharSetId, got.data)
+    message = other.take(full, cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
+    chain = decode_chain(message.md.Format, message.md.Encoding, message.md.CodedCharSetId, message.data)
     assert (chain.body, chain.Format.rstrip()) == (BODY, b"MYFMT")
 
 
@@ -394,8 +400,8 @@ def test_a_message_rejected_again_by_its_mapping_keeps_the_time_of_its_first_dea
         consumer = MessageConsumer(connection, ConsumerSource(mapping="orders", queue=source))
         dead_letters = DeadLetters(connection, letters, "orders", source)
         while not ended.is_set():
-            for got in consumer.take(1, 1, 0.1, 0.1):
-                dead_letters.put(got.md, got.data, 2053, "full", Destination("TARGET"))
+            for message in consumer.take(1, 1, 0.1, 0.1):
+                dead_letters.put(message.md, message.data, 2053, "full", Destination("TARGET"))
             connection.commit()
         consumer.close()
 

@@ -28,7 +28,7 @@ def letters(mq: Workplace) -> str:
 
 
 @pytest.fixture
-def got(app: Application, other: Application, source: str) -> Any:
+def received_message(app: Application, other: Application, source: str) -> Any:
     """Return a message that a mapping has received."""
     other.put(
         source,
@@ -61,13 +61,15 @@ def test_the_complete_message_follows_the_mqdlh(
     other: Application,
     source: str,
     letters: str,
-    got: Any,
+    received_message: Any,
     destination: Any,
     queue: str,
     manager: str,
 ) -> None:
     reason = cmqc.MQRC_Q_FULL
-    DeadLetters(app.connection, letters, "prices", source).put(got.md, got.data, reason, "full", destination)
+    DeadLetters(app.connection, letters, "prices", source).put(
+        received_message.md, received_message.data, reason, "full", destination
+    )
     assert other.all(letters) == []
     app.commit()
 
@@ -80,15 +82,15 @@ def test_the_complete_message_follows_the_mqdlh(
     assert header.DestQMgrName.decode() == (manager or mq.manager)
     assert (header.PutApplName, len(header.PutDate), len(header.PutTime)) == (b"prices", 8, 8)
     kept = ("MsgId", "CorrelId", "Persistence", "Priority", "ReplyToQ", "UserIdentifier", "PutDate", "PutTime")
-    assert [getattr(letter.md, field) for field in kept] == [getattr(got.md, field) for field in kept]
+    assert [getattr(letter.md, field) for field in kept] == [getattr(received_message.md, field) for field in kept]
 
 
 @pytest.mark.smoke
 def test_the_default_dead_letter_queue_is_that_of_the_queue_manager(
-    mq: Workplace, app: Application, other: Application, letters: str, got: Any
+    mq: Workplace, app: Application, other: Application, letters: str, received_message: Any
 ) -> None:
     mq.alter(DEADQ=letters)
-    DeadLetters(app.connection, "", "prices").put(got.md, got.data, cmqc.MQRC_Q_FULL, "full")
+    DeadLetters(app.connection, "", "prices").put(received_message.md, received_message.data, cmqc.MQRC_Q_FULL, "full")
     app.commit()
     assert other.take(letters).data[LENGTH:] == BODY
 
@@ -102,11 +104,19 @@ def test_the_default_dead_letter_queue_is_that_of_the_queue_manager(
     ],
 )
 def test_a_message_is_not_lost_if_the_dead_letter_queue_rejects_it(
-    mq: Workplace, app: Application, other: Application, source: str, got: Any, attributes: str | None, reason: int
+    mq: Workplace,
+    app: Application,
+    other: Application,
+    source: str,
+    received_message: Any,
+    attributes: str | None,
+    reason: int,
 ) -> None:
     queue = mq.name("NONE") if attributes is None else mq.queue(attributes)
     with pytest.raises(DeadLetterRefused, match=f"dead-letter queue {queue}") as error:
-        DeadLetters(app.connection, queue, "prices").put(got.md, got.data, cmqc.MQRC_Q_FULL, "full")
+        DeadLetters(app.connection, queue, "prices").put(
+            received_message.md, received_message.data, cmqc.MQRC_Q_FULL, "full"
+        )
     assert error.value.reason == reason
     app.backout()
     app.connection.disconnect()
@@ -115,11 +125,13 @@ def test_a_message_is_not_lost_if_the_dead_letter_queue_rejects_it(
 
 @pytest.mark.smoke
 def test_a_message_too_long_for_the_dead_letter_queue_stays_on_its_queue(
-    mq: Workplace, app: Application, other: Application, source: str, got: Any
+    mq: Workplace, app: Application, other: Application, source: str, received_message: Any
 ) -> None:
     letters = mq.queue(f"MAXMSGL({LENGTH + 1})")
     with pytest.raises(DeadLetterRefused, match="raise MAXMSGL of the dead-letter queue") as error:
-        DeadLetters(app.connection, letters, "prices", source).put(got.md, got.data, cmqc.MQRC_Q_FULL, "full")
+        DeadLetters(app.connection, letters, "prices", source).put(
+            received_message.md, received_message.data, cmqc.MQRC_Q_FULL, "full"
+        )
     assert error.value.reason == cmqc.MQRC_MSG_TOO_BIG_FOR_Q
     app.backout()
     app.connection.disconnect()

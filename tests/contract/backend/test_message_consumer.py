@@ -18,13 +18,13 @@ from tests.helpers.mq_applications import Application, Connect, Workplace
 MANY, LARGE, LONG = 100, 1 << 30, 60.0
 
 
-def bodies(got: Any) -> list[bytes]:
+def bodies(messages: Any) -> list[bytes]:
     """Return the bodies of messages, without the RFH2 of publications."""
     return [
         message.data[decode_rfh2(message.data).StrucLength :]
         if message.md.Format == cmqc.MQFMT_RF_HEADER_2
         else message.data
-        for message in got
+        for message in messages
     ]
 
 
@@ -97,8 +97,8 @@ def test_backed_out_messages_return_with_a_backout_count(
     app.put(queue, b"1")
     counts = []
     for _ in range(3):
-        (got,) = consumer.take(MANY, LARGE, LONG, 0.0)
-        counts.append(got.md.BackoutCount)
+        (message,) = consumer.take(MANY, LARGE, LONG, 0.0)
+        counts.append(message.md.BackoutCount)
         app.backout()
         consumer.ended()
     assert counts == [0, 1, 2]
@@ -117,10 +117,10 @@ def test_properties_arrive_in_an_rfh2(app: Application, consumer: MessageConsume
     app.connection.put1(
         MQOD(ObjectName=queue), Message(MQMD(Format=cmqc.MQFMT_STRING), b"body"), 0, [Property(name="usr.n", value="v")]
     )
-    (got,) = consumer.take(MANY, LARGE, LONG, 0.0)
-    header = decode_rfh2(got.data)
+    (message,) = consumer.take(MANY, LARGE, LONG, 0.0)
+    header = decode_rfh2(message.data)
     assert [(folder.name, folder.content) for folder in header.folders] == [("usr", {"n": "v"})]
-    assert (got.data[header.StrucLength :], header.Format) == (b"body", cmqc.MQFMT_STRING)
+    assert (message.data[header.StrucLength :], header.Format) == (b"body", cmqc.MQFMT_STRING)
 
 
 def test_messages_are_found_by_their_identifiers(app: Application, consumer: MessageConsumer, queue: str) -> None:
@@ -209,8 +209,8 @@ def test_a_subscription_is_open_for_one_mapping_only(
 
 def test_a_retained_publication_arrives_first_with_the_flag(app: Application, mapping: str, topics: Any) -> None:
     app.publish(topics, b"state", options=cmqc.MQPMO_RETAIN)
-    (got,) = by_topic(app, mapping, topics).take(MANY, LARGE, LONG, 0.0)
-    folders = {folder.name: folder.content for folder in decode_rfh2(got.data).folders}
+    (message,) = by_topic(app, mapping, topics).take(MANY, LARGE, LONG, 0.0)
+    folders = {folder.name: folder.content for folder in decode_rfh2(message.data).folders}
     assert folders["mqps"]["Top"] == topics
     assert folders["mqps"]["Ret"]
 

@@ -80,10 +80,10 @@ def test_properties_are_separate_from_the_message(queue: str, app: Application, 
     properties = {"mqtt.clientId": "c", "mqtt.qos": 1, "site": "Köln", "usr.big": 1 << 40, "usr.late": True}
     producer.put(mapped(queue, b"body", properties=properties, Format=cmqc.MQFMT_STRING))
     app.commit()
-    got = app.get(app.open_queue(queue), RFH2)
-    header = decode_rfh2(got.data)
+    message = app.get(app.open_queue(queue), RFH2)
+    header = decode_rfh2(message.data)
     folders = {folder.name: folder.content for folder in header.folders}
-    assert (got.data[header.StrucLength :], header.Format) == (b"body", cmqc.MQFMT_STRING)
+    assert (message.data[header.StrucLength :], header.Format) == (b"body", cmqc.MQFMT_STRING)
     assert folders["mqtt"] == {"clientId": "c", "qos": 1}
     assert folders["usr"] == {"site": "Köln", "big": 1 << 40, "late": True}
 

@@ -20,9 +20,9 @@ def transmission(mq: Workplace) -> str:
     return mq.queue("USAGE(XMITQ)")
 
 
-def addressee(got: Got) -> Any:
+def addressee(message: Got) -> Any:
     """Return (RemoteQName, RemoteQMgrName) of a message on a transmission queue."""
-    header = decode_mqxqh(got.data)
+    header = decode_mqxqh(message.data)
     return header.RemoteQName.decode(), header.RemoteQMgrName.decode()
 
 
@@ -55,8 +55,8 @@ def test_alias(mq: Workplace, app: Application) -> None:
     alias = mq.alias(f"TARGET('{queue}') DEFPRTY(7) DEFPSIST(YES)")
     put = app.put(alias, b"through")
     assert (put.Priority, put.Persistence) == (7, cmqc.MQPER_PERSISTENT)
-    got = app.take(alias)
-    assert got.data == b"through"
+    message = app.take(alias)
+    assert message.data == b"through"
 
 
 def test_an_alias_has_its_own_put_and_get_attributes(mq: Workplace, queue: str, app: Application) -> None:
@@ -95,31 +95,35 @@ def test_alias_of_a_topic(mq: Workplace, app: Application) -> None:
 def test_remote_queue(mq: Workplace, app: Application, transmission: str) -> None:
     remote = mq.remote_queue(f"RNAME(THERE) RQMNAME(FAR) XMITQ('{transmission}') DEFPRTY(6) DEFPSIST(YES)")
     put = app.put(remote, b"payload", CorrelId=b"c" * 24, Format=b"MQSTR", CodedCharSetId=1208)
-    got = app.take(transmission)
-    assert addressee(got) == ("THERE", "FAR")
+    message = app.take(transmission)
+    assert addressee(message) == ("THERE", "FAR")
     assert (put.Priority, put.Persistence) == (6, cmqc.MQPER_PERSISTENT)
-    assert (got.md.Priority, got.md.Persistence) == (6, cmqc.MQPER_PERSISTENT)
+    assert (message.md.Priority, message.md.Persistence) == (6, cmqc.MQPER_PERSISTENT)
 
 
 def test_messages_on_a_transmission_queue(mq: Workplace, app: Application, transmission: str) -> None:
     """ "MQXQH": an outer MQMD, then MQXQH with the message's MQMD, then its data."""
     put = app.put("THERE", b"payload", manager=transmission, CorrelId=b"c" * 24, Format=b"MQSTR", CodedCharSetId=1208)
-    got = app.take(transmission)
+    message = app.take(transmission)
 
-    assert got.md.Format == cmqc.MQFMT_XMIT_Q_HEADER
-    assert got.md.CorrelId == put.MsgId
-    assert got.md.MsgId != put.MsgId
-    assert (got.md.Priority, got.md.Persistence, got.md.Expiry) == (put.Priority, put.Persistence, put.Expiry)
-    header = decode_mqxqh(got.data)
+    assert message.md.Format == cmqc.MQFMT_XMIT_Q_HEADER
+    assert message.md.CorrelId == put.MsgId
+    assert message.md.MsgId != put.MsgId
+    assert (message.md.Priority, message.md.Persistence, message.md.Expiry) == (
+        put.Priority,
+        put.Persistence,
+        put.Expiry,
+    )
+    header = decode_mqxqh(message.data)
     assert (header.RemoteQName, header.RemoteQMgrName) == (b"THERE", transmission.encode())
     assert header.MsgDesc.MsgId == put.MsgId
     assert header.MsgDesc.CorrelId == b"c" * 24
     assert header.MsgDesc.Format == b"MQSTR"
     assert header.MsgDesc.CodedCharSetId == 1208
     assert header.MsgDesc.Priority == put.Priority
-    assert got.data[:4] == b"XQH "
-    assert len(got.data) == 428 + len(b"payload")
-    assert got.data[428:] == b"payload"
+    assert message.data[:4] == b"XQH "
+    assert len(message.data) == 428 + len(b"payload")
+    assert message.data[428:] == b"payload"
 
 
 def test_a_message_on_a_transmission_queue_is_found_by_its_own_identifiers(

@@ -127,9 +127,9 @@ async def test_a_mapping_receives_properties_from_a_topic(bridge: Bridge) -> Non
         await bridge.taken(unit(published(topic, ALL)))
 
         def take(connection: Connection) -> Got:
-            (got,) = MessageConsumer(connection, source).take(1, 1 << 30, 60.0, PATIENCE)
+            (message,) = MessageConsumer(connection, source).take(1, 1 << 30, 60.0, PATIENCE)
             connection.commit()
-            return got
+            return message
 
         got = await bridge.place.application(take)
     finally:

@@ -74,12 +74,12 @@ def test_topics_are_for_output(app: Application, root: str) -> None:
 def test_a_publication_has_the_topic_string_and_the_user_data(mq: Workplace, app: Application, root: str) -> None:
     _, publications = app.subscribe(f"{root}/#", SubUserData="qos=1")
     app.publish(f"{root}/x", b"data", Format=b"MQSTR", CodedCharSetId=1208)
-    got = app.get(publications, GetOptions(Options=FORCE))
-    assert got.md.Format == cmqc.MQFMT_RF_HEADER_2
-    header = decode_rfh2(got.data)
+    message = app.get(publications, GetOptions(Options=FORCE))
+    assert message.md.Format == cmqc.MQFMT_RF_HEADER_2
+    header = decode_rfh2(message.data)
     assert header.Format == b"MQSTR"
-    assert got.data[header.StrucLength :] == b"data"
-    text = got.data[: header.StrucLength].decode(errors="replace")
+    assert message.data[header.StrucLength :] == b"data"
+    text = message.data[: header.StrucLength].decode(errors="replace")
     assert f"<Top>{root}/x</Top>" in text
     assert "<Sud>qos=1</Sud>" in text
     assert "<Ret" not in text
@@ -115,9 +115,9 @@ def test_publications_expire(app: Application, root: str) -> None:
     expired_at = time.monotonic() + 0.11
     while time.monotonic() < expired_at:
         time.sleep(0.01)
-    got = app.get(publications, GetOptions())
-    assert got.data == b"long"
-    assert 500 < got.md.Expiry <= 600
+    message = app.get(publications, GetOptions())
+    assert message.data == b"long"
+    assert 500 < message.md.Expiry <= 600
 
 
 # Retained publications ------------------------------------------------------------------------------------------------
@@ -278,19 +278,19 @@ def test_an_undeliverable_publication_goes_to_the_dead_letter_queue(
     mq.topic_object(root, "PMSGDLV(ALL) NPMSGDLV(ALL) USEDLQ(YES)")
     app.publish(root, b"data", Persistence=1, Priority=5, Format=b"MQSTR", CodedCharSetId=1208)
     assert app.all(full[1]) == [b"data"]
-    got = app.take(dead)
-    assert got.md.Format == cmqc.MQFMT_DEAD_LETTER_HEADER
-    assert got.md.Persistence == 1
-    header = decode_mqdlh(got.data)
+    message = app.take(dead)
+    assert message.md.Format == cmqc.MQFMT_DEAD_LETTER_HEADER
+    assert message.md.Persistence == 1
+    header = decode_mqdlh(message.data)
     assert header.Reason == cmqc.MQRC_Q_FULL
     assert (header.DestQName, header.DestQMgrName) == (full[0].encode(), mq.manager.encode())
-    assert got.data[:4] == b"DLH "
-    assert got.data.endswith(b"data")
+    assert message.data[:4] == b"DLH "
+    assert message.data.endswith(b"data")
     assert header.Format == cmqc.MQFMT_RF_HEADER_2
-    rfh2 = decode_rfh2(got.data, 172)
+    rfh2 = decode_rfh2(message.data, 172)
     assert (rfh2.Format, rfh2.CodedCharSetId) == (b"MQSTR", 1208)
-    assert len(got.data) == 172 + rfh2.StrucLength + len(b"data")
-    assert f"<Top>{root}</Top>".encode() in got.data
+    assert len(message.data) == 172 + rfh2.StrucLength + len(b"data")
+    assert f"<Top>{root}</Top>".encode() in message.data
 
 
 @pytest.mark.whole_mqi

@@ -39,17 +39,17 @@ def test_put_and_get_preserve_data_and_descriptor(
     handle = app.open(MQOD(ObjectName=queue), cmqc.MQOO_OUTPUT)
     put = app.connection.put(handle, Message(descriptor, b"\x00\xff payload"))
 
-    got = other.take(queue)
+    message = other.take(queue)
 
-    assert got.data == b"\x00\xff payload"
-    assert got.DataLength == len(got.data)
-    assert got.Reason == cmqc.MQRC_NONE
-    assert msgspec.structs.replace(got.md, Version=put.Version) == put
+    assert message.data == b"\x00\xff payload"
+    assert message.DataLength == len(message.data)
+    assert message.Reason == cmqc.MQRC_NONE
+    assert msgspec.structs.replace(message.md, Version=put.Version) == put
     for field in ("MsgType", "Format", "Encoding", "CodedCharSetId", "Priority", "Persistence", "CorrelId", "ReplyToQ"):
-        assert getattr(got.md, field) == getattr(descriptor, field), field
-    assert got.md.ReplyToQMgr == mq.manager.encode()
-    assert got.md.BackoutCount == 0
-    assert got.md.Expiry == cmqc.MQEI_UNLIMITED
+        assert getattr(message.md, field) == getattr(descriptor, field), field
+    assert message.md.ReplyToQMgr == mq.manager.encode()
+    assert message.md.BackoutCount == 0
+    assert message.md.Expiry == cmqc.MQEI_UNLIMITED
 
 
 @pytest.mark.smoke
@@ -166,8 +166,8 @@ def test_a_message_longer_than_the_buffer_stays(queue: str, app: Application) ->
 
 def test_a_truncated_message_is_accepted_on_request(queue: str, app: Application) -> None:
     app.put(queue, b"0123456789")
-    got = app.take(queue, cmqc.MQGMO_ACCEPT_TRUNCATED_MSG, MaxLength=4)
-    assert (got.data, got.DataLength, got.Reason) == (b"0123", 10, cmqc.MQRC_TRUNCATED_MSG_ACCEPTED)
+    message = app.take(queue, cmqc.MQGMO_ACCEPT_TRUNCATED_MSG, MaxLength=4)
+    assert (message.data, message.DataLength, message.Reason) == (b"0123", 10, cmqc.MQRC_TRUNCATED_MSG_ACCEPTED)
     assert app.all(queue) == []
 
 

@@ -88,11 +88,11 @@ def put(app: Application, queue: str, data: Any, colour: Any) -> Any:
 
 def test_properties_of_a_put(queue: str, app: Application) -> None:
     put(app, queue, b"data", "green")
-    got = app.take(queue, cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
-    header = decode_rfh2(got.data)
-    assert (header.Format, got.data[header.StrucLength :]) == (b"MQSTR", b"data")
-    assert b"<colour>green</colour>" in got.data
-    assert re.search(rb"""<size dt=['"]i4['"]>7</size>""", got.data)
+    message = app.take(queue, cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
+    header = decode_rfh2(message.data)
+    assert (header.Format, message.data[header.StrucLength :]) == (b"MQSTR", b"data")
+    assert b"<colour>green</colour>" in message.data
+    assert re.search(rb"""<size dt=['"]i4['"]>7</size>""", message.data)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_properties_of_a_put(queue: str, app: Application) -> None:
 def test_types_of_properties(queue: str, app: Application, kind: int, value: int, as_text: str) -> None:
     property_ = Property(name="one", type=kind, value=value)
     app.connection.put1(MQOD(ObjectName=queue), Message(MQMD(), b""), 0, [property_])
-    got = app.take(queue, cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
-    assert re.search(f"<one[^>]*>{as_text}</one>".encode(), got.data, re.IGNORECASE), got.data
+    message = app.take(queue, cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
+    assert re.search(f"<one[^>]*>{as_text}</one>".encode(), message.data, re.IGNORECASE), message.data
 
 
 def test_a_long_message_is_browsed_like_a_short_one(mq: Workplace, app: Application) -> None:
@@ -136,8 +136,8 @@ def test_the_name_and_destination_of_a_subscription(mq: Workplace, app: Applicat
     assert sd.ResObjectString == f"{topic}/#"
     assert sd.SubCorrelId != cmqc.MQCI_NONE
     app.publish(topic, Priority=8)
-    got = app.get(publications, GetOptions())
-    assert (got.md.Priority, got.md.CorrelId) == (8, sd.SubCorrelId)
+    message = app.get(publications, GetOptions())
+    assert (message.md.Priority, message.md.CorrelId) == (8, sd.SubCorrelId)
 
 
 @pytest.mark.whole_mqi

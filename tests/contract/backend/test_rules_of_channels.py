@@ -36,8 +36,12 @@ def test_a_message_longer_than_the_channel_allows_can_only_be_got_truncated(
     limited = connect_by(mq.server_channel("MAXMSGL(70000)"))
     with refused(cmqc.MQRC_DATA_LENGTH_ERROR):
         limited.take(queue)
-    got = limited.take(queue, cmqc.MQGMO_ACCEPT_TRUNCATED_MSG, MaxLength=70_000)
-    assert (got.Reason, len(got.data), got.DataLength) == (cmqc.MQRC_TRUNCATED_MSG_ACCEPTED, 70_000, 100_000)
+    message = limited.take(queue, cmqc.MQGMO_ACCEPT_TRUNCATED_MSG, MaxLength=70_000)
+    assert (message.Reason, len(message.data), message.DataLength) == (
+        cmqc.MQRC_TRUNCATED_MSG_ACCEPTED,
+        70_000,
+        100_000,
+    )
 
 
 @pytest.mark.parametrize("limit", ["MAXINST", "MAXINSTC"])

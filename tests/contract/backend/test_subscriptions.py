@@ -55,13 +55,13 @@ def test_a_destination_at_another_queue_manager(mq: Workplace, app: Application,
     handle = app.open_queue("SYSTEM.MQTT.PUBLICATION.QUEUE", cmqc.MQOO_OUTPUT, manager="client-7")
     app.subscribe(root, handle=handle, SubUserData="2")
     app.publish(root, b"x")
-    got = app.take(transmission)
-    header = decode_mqxqh(got.data)
+    message = app.take(transmission)
+    header = decode_mqxqh(message.data)
     assert (header.RemoteQName, header.RemoteQMgrName) == (b"SYSTEM.MQTT.PUBLICATION.QUEUE", b"client-7")
-    assert got.md.Format == cmqc.MQFMT_XMIT_Q_HEADER
-    assert got.md.CorrelId == header.MsgDesc.MsgId
-    assert f"<Top>{root}</Top>".encode() in got.data
-    assert b"<Sud>2</Sud>" in got.data
+    assert message.md.Format == cmqc.MQFMT_XMIT_Q_HEADER
+    assert message.md.CorrelId == header.MsgDesc.MsgId
+    assert f"<Top>{root}</Top>".encode() in message.data
+    assert b"<Sud>2</Sud>" in message.data
 
 
 @pytest.mark.whole_mqi

@@ -56,8 +56,8 @@ def test_a_committed_get_is_final(mq: Workplace, queue: str, app: Application, o
 def test_backout_counts(queue: str, app: Application, other: Application) -> None:
     app.put(queue, b"m")
     for expected in range(3):
-        got = app.take(queue, GET_SYNC)
-        assert got.md.BackoutCount == expected
+        message = app.take(queue, GET_SYNC)
+        assert message.md.BackoutCount == expected
         app.backout()
     assert other.take(queue).md.BackoutCount == 3
 

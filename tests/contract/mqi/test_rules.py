@@ -90,10 +90,10 @@ def test_a_copy_has_the_user_of_its_subscription(
     read = application.open(
         MQOD(ObjectName="SYSTEM.MQTT.TRANSMIT.QUEUE" if for_client else QUEUE), cmqc.MQOO_INPUT_SHARED
     )
-    got = application.get(read, GetOptions())
+    message = application.get(read, GetOptions())
     if not for_client:
-        got = application.get(read, GetOptions())  # the first one is the probe
-    md = decode_mqxqh(got.data).MsgDesc if for_client else got.md
+        message = application.get(read, GetOptions())  # the first one is the probe
+    md = decode_mqxqh(message.data).MsgDesc if for_client else message.md
     expected = probe.UserIdentifier if user is None else user
     assert md.UserIdentifier.rstrip(b" \0") == expected.rstrip(b" \0")
 
@@ -203,5 +203,5 @@ def test_a_queue_manager_with_another_character_set(
     assert responses[0].text(cmqc.MQCA_TOPIC_STRING) == "grüße"
     application.put1(MQOD(ObjectName=QUEUE), Message(MQMD(CodedCharSetId=1208), "grüße".encode()))
     handle = application.open(MQOD(ObjectName=QUEUE), cmqc.MQOO_INPUT_SHARED)
-    got = application.get(handle, GetOptions())
-    assert (got.md.CodedCharSetId, got.data.decode()) == (1208, "grüße")
+    message = application.get(handle, GetOptions())
+    assert (message.md.CodedCharSetId, message.data.decode()) == (1208, "grüße")

@@ -190,7 +190,7 @@ def test_discards_are_a_problem_and_an_audit_record(
         bench.run()
         _of_pipelines(load(bench.file), discards)
         assert file.read_text().count('"messages discarded"') == 1
-        monkeypatch.setattr(problems, "CALM", 0.0)
+        monkeypatch.setattr(problems, "QUIET_PERIOD", 0.0)
         _of_pipelines(load(bench.file), discards)
     finally:
         audit_log.end()

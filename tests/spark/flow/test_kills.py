@@ -320,7 +320,7 @@ def take(connection: RemoteConnection, queue: str) -> Iterator[bytes]:
     options = GetOptions(Options=cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
     while True:
         try:
-            yield from (got.data for got in get_many(connection, handle, options))
+            yield from (message.data for message in get_many(connection, handle, options))
         except MQError as error:
             assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE, error
             return

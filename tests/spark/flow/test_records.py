@@ -86,7 +86,7 @@ def test_records_of_several_machines_become_typed_parquet(bench: Bench, copybook
     assert records["A1"] == stock(1) | {"detail_number": None}
     assert records["A2"] == stock(2) | {"detail_number": None}
     assert records["A3"] == stock(3, kind="N", detail=None, detail_number=42)
-    letters = [decode_mqdlh(got.data) for got in bench.queues.take(dead)]
+    letters = [decode_mqdlh(message.data) for message in bench.queues.take(dead)]
     assert [letter.Reason for letter in letters] == [cmqc.MQRC_FORMAT_ERROR] * 2
     assert bench.sums() == {"in": 5, "out": 3, "dead": 2}
     why = "too short: 5 bytes, of 38", "field on_stock at offset 6 (X'404040')"
@@ -181,12 +181,14 @@ def test_rows_become_records_or_dead_letters(bench: Bench, copybook: Path) -> No
         )  # fmt: skip
         bench.run()
     taken = bench.queues.take(out)
-    assert {(got.md.CodedCharSetId, got.md.Encoding, got.md.Format) for got in taken} == {(1140, 785, cmqc.MQFMT_NONE)}
+    assert {(message.md.CodedCharSetId, message.md.Encoding, message.md.Format) for message in taken} == {
+        (1140, 785, cmqc.MQFMT_NONE)
+    }
     place = [{"shelf": 7, "weight": Decimal("1.5")}, {"shelf": 0, "weight": Decimal("0.0")}]
     expected = {"article": "A1", "on_stock": 5, "price": Decimal("0.50"), "place": place, "kind": "T", "detail": "x"}
-    assert [codec(copybook).decode(got.data) for got in taken] == [expected] * 3
+    assert [codec(copybook).decode(message.data) for message in taken] == [expected] * 3
     letters_put = bench.queues.take(dead)
-    assert len(letters_put) == 4 and all(got.data.endswith(b"}") for got in letters_put)
+    assert len(letters_put) == 4 and all(message.data.endswith(b"}") for message in letters_put)
     reasons = {row["reason"] for row in bench.spark.read.parquet(str(bench.directory / "dead")).collect()}
     assert len(reasons) == 2
     assert any("field on_stock at offset 6: 100000 does not fit S9(5) COMP-3" in reason for reason in reasons)
@@ -217,11 +219,11 @@ def test_a_mapping_of_records_in_a_pipeline(bench: Bench, copybook: Path) -> Non
         out=out, rfh2="false",
     )  # fmt: skip
     bench.run()
-    (got,) = bench.queues.take(out)
-    record = got.data[-38:]
+    (message,) = bench.queues.take(out)
+    record = message.data[-38:]
     assert codec(copybook).decode(record)["price"] == Decimal("1.50")
-    header = got.data[: len(got.data) - 38]
-    described = int.from_bytes(header[12:16], "little") if header else got.md.Encoding
+    header = message.data[: len(message.data) - 38]
+    described = int.from_bytes(header[12:16], "little") if header else message.md.Encoding
     assert described == 785
 
 

@@ -104,7 +104,7 @@ def test_messages_go_from_queue_to_queue_byte_for_byte(read: Read, queues: Queue
     queues.put(source, b"plain", Persistence=cmqc.MQPER_PERSISTENT, GroupId=b"g" * 24, Version=2, MsgFlags=8)
     put(read(queue=source).drop("queue", "topic"), queues, queue=target, context="all")
     before, after = queues.take(source), queues.take(target)
-    assert [got.data for got in after] == [got.data for got in before]
+    assert [message.data for message in after] == [message.data for message in before]
     for left, right in zip(before, after, strict=True):
         # The Expiry of a message counts down.
         assert right.md.Expiry == left.md.Expiry == cmqc.MQEI_UNLIMITED or 0 < right.md.Expiry <= 5000

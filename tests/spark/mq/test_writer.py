@@ -334,7 +334,7 @@ def test_topics_and_retained_publications(options: MqSinkOptions, queues: Queues
     publisher = msgspec.structs.replace(options, queue=None, topic="pipeline/retained", retain=True)
     put(publisher, stage(BatchIdentity("retained", 0), batches([b"kept"])))
     _, handle = queues.subscribe("pipeline/retained")
-    assert [got.data[-4:] for got in queues.take_from(handle)] == [b"kept"]
+    assert [message.data[-4:] for message in queues.take_from(handle)] == [b"kept"]
 
 
 # Rows of a mapping (what is put of them: tests/spark/test_mapping_written.py) ------------------------------------------
@@ -380,8 +380,8 @@ def test_rows_of_a_mapping_and_a_connection_lost_at_any_verb(
                 put(to, stage(identity, mapped(queue, kept)))
             put(to, stage(identity, mapped(queue, kept)))
         taken = queues.take(queue)
-        messages = {got.data[-1:]: got for got in taken}
-        assert sorted(got.data[-1:] for got in taken) == [b"0", b"1", b"2", b"3", b"5"], number
+        messages = {message.data[-1:]: message for message in taken}
+        assert sorted(message.data[-1:] for message in taken) == [b"0", b"1", b"2", b"3", b"5"], number
         (stored_request,) = queues.take(kept)
         assert (stored_request.data, stored_request.md.MsgId) == (b"asked", messages[b"2"].md.MsgId)
         (letter,) = queues.take(refused)

@@ -204,9 +204,9 @@ def test_publications_go_from_topic_to_topic(
     receiver = clients("receiver", topic_filter="to/#", qos=2)
     clients("sender").publish_all(*sent)
     run(frame, "mqtt", tmp_path / "checkpoint", host="127.0.0.1", port=mosquitto.port, identity="false")
-    got = {publication.topic: publication for publication in receiver.take_all(3)}
+    received = {publication.topic: publication for publication in receiver.take_all(3)}
     for publication in sent:
-        back = got[publication.topic.replace("from", "to")]
+        back = received[publication.topic.replace("from", "to")]
         assert 900 < (back.expiry or 0) <= 1000 or back.expiry == publication.expiry
         back.expiry, back.packet_id, back.topic = publication.expiry, 0, publication.topic
         back.client_id = publication.client_id if back.client_id == "test" else back.client_id
@@ -222,9 +222,9 @@ def test_rows_have_identifiers(spark: SparkSession, mosquitto: Mosquitto, client
         "payload string, qos int, msg_id binary, properties map<string,string>",
     ).coalesce(1)
     publish(frame, mosquitto.port, topic="identity", writeId="once")
-    got = sorted(receiver.take_all(3), key=lambda publication: publication.payload)
-    assert [(publication.payload, publication.qos) for publication in got] == [(b"a", 0), (b"b", 1), (b"c", 2)]
-    assert [publication.user_properties for publication in got] == [
+    publications = sorted(receiver.take_all(3), key=lambda publication: publication.payload)
+    assert [(publication.payload, publication.qos) for publication in publications] == [(b"a", 0), (b"b", 1), (b"c", 2)]
+    assert [publication.user_properties for publication in publications] == [
         {ROW_PROPERTY: "once/0/0/0", MSG_ID_PROPERTY: "0102"},
         {ROW_PROPERTY: "once/0/0/1", "x": "1"},
         {ROW_PROPERTY: "once/0/0/2"},

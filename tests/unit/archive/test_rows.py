@@ -166,8 +166,8 @@ def test_a_message_of_a_remote_queue_manager_is_read_unchanged() -> None:
     came = with_rfh2(MQTT)
     md = msgspec.structs.replace(came.md, Version=1, PutDate=b"19700102", PutTime=b"00000125")
     header = MQXQH(RemoteQName=b"t", RemoteQMgrName=b"c", MsgDesc=md)
-    got = Message(MQMD(Format=cmqc.MQFMT_XMIT_Q_HEADER), encode_mqxqh(header) + came.data)
-    stripped = Queued(PublicationMessage(MQMD(), "", "t", b"body", 1), user_data="0", raw=got.data)
+    message = Message(MQMD(Format=cmqc.MQFMT_XMIT_Q_HEADER), encode_mqxqh(header) + came.data)
+    stripped = Queued(PublicationMessage(MQMD(), "", "t", b"body", 1), user_data="0", raw=message.data)
     (event_row,) = rows_of("", outgoing_message(stripped, None))
     assert (event_row["publisher"], event_row["publisher_message_id"], event_row["payload"]) == ("p", 7, b"body")
     assert event_row["received"] == 86_401_250_000

@@ -44,7 +44,7 @@ def test_an_archive_without_breaches(command: Command, good: Path, tmp_path: Pat
     file.write_text(f"archive:\n  directory: {good}\n")
     result = command("audit", "--config", file)
     assert result.exit_code == 0, result.output
-    assert "The promise held." in result.stdout and "lost, for example" not in result.stdout
+    assert "The audit passed." in result.stdout and "lost, for example" not in result.stdout
 
 
 def test_messages_of_mappings_are_shown(command: Command, tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_messages_of_mappings_are_shown(command: Command, tmp_path: Path) -> Non
     result = command("audit", "--archive", story.write(tmp_path))
     assert result.exit_code == 0, result.output
     assert "Mappings" in result.stdout and "orders" in result.stdout
-    assert "there is nothing to judge" in result.stdout
+    assert "there is nothing to check" in result.stdout
     result = command("report", "--archive", tmp_path)
     assert result.exit_code == 0 and "Messages by mapping" in result.stdout
 
@@ -60,7 +60,7 @@ def test_messages_of_mappings_are_shown(command: Command, tmp_path: Path) -> Non
 def test_an_archive_with_a_breach(command: Command, bad: Path) -> None:
     result = command("audit", "--archive", bad)
     assert result.exit_code == 1
-    assert "The promise was broken." in result.stdout
+    assert "The audit failed." in result.stdout
     assert "Findings" in result.stdout
     assert "lost, for example: sequence=3" in result.stdout
 
@@ -68,20 +68,24 @@ def test_an_archive_with_a_breach(command: Command, bad: Path) -> None:
 @pytest.mark.parametrize(
     ("counts", "held", "text"),
     [
-        (Counts(), True, "No client was to receive a message in that time, and none did: there is nothing to judge."),
-        (Counts(expected=77, delivered=77), True, "The promise held."),
-        (Counts(expected=77, delivered=76, lost=1), False, "The promise was broken."),
+        (
+            Counts(),
+            True,
+            "No client had to receive or received a message in that period, so there is nothing to check.",
+        ),
+        (Counts(expected=77, delivered=77), True, "The audit passed."),
+        (Counts(expected=77, delivered=76, lost=1), False, "The audit failed."),
         (
             Counts(expected=77, delivered=50, unknown=27),
             True,
-            "Nothing broken was seen, but 27 deliveries cannot be judged (77 were expected), because rows are missing in the"
-            " archive. What was published after that can be: --from 2026-03-02T13:00:00+00:00",
+            "No violation was found, but 27 deliveries cannot be checked (77 were expected), because rows are missing in the"
+            " archive. Later publications can be checked: --from 2026-03-02T13:00:00+00:00",
         ),
         (
             Counts(expected=77, delivered=49, lost=1, unknown=27),
             False,
-            "The promise was broken, and besides 27 deliveries cannot be judged (77 were expected), because rows are missing"
-            " in the archive. What was published after that can be: --from 2026-03-02T13:00:00+00:00",
+            "The audit failed, and 27 deliveries cannot be checked (77 were expected), because rows are missing"
+            " in the archive. Later publications can be checked: --from 2026-03-02T13:00:00+00:00",
         ),
     ],
 )
@@ -117,7 +121,7 @@ def test_exit_statuses(
 def test_a_latency_limit_is_checked(command: Command, good: Path) -> None:
     result = command("audit", "--archive", good, "--late", "4")
     assert result.exit_code == 1
-    assert "The promise was broken." in result.stdout
+    assert "The audit failed." in result.stdout
 
 
 def test_json_contains_everything(command: Command, bad: Path) -> None:

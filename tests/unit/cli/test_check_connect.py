@@ -59,7 +59,7 @@ def test_a_bridge_with_all_requirements(invoke: Any, config: Path) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     assert lines[0] == "queue_manager:" and "  name: QM1" in lines
-    assert lines[-2:] == ["queue manager QM1 has all that the bridge needs", f"{config} is OK"]
+    assert lines[-2:] == ["queue manager QM1 meets all requirements of the bridge", f"{config} is OK"]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_check_of_ibm_mq(invoke: Any, ibm: FakeIbm, tmp_path: Path) -> None:
     # The default MAXMSGL is the length of the longest packet, and messages have headers.
     assert result.exit_code == 0
     assert result.stderr.startswith("note: the queue manager has MAXMSGL(4194304), and clients may publish messages of")
-    assert "queue manager QM1 has all that the bridge needs, except for the notes" in result.stdout
+    assert "queue manager QM1 meets all requirements of the bridge, except for the notes" in result.stdout
     assert ibm.parameters == [
         ConnectionParameters(queue_manager="QM1", channel="C", connections="mq1(1414)", user="ours", password="hunter2")
     ]
@@ -313,7 +313,7 @@ def test_a_file_with_mistakes_in_the_environment(invoke: Any, tmp_path: Path, mo
     result = invoke("mqsc", "display", "QMGR")
     assert result.exit_code == 2
     assert "limts" in result.stderr
-    assert "MQBRIDGE_CONFIG names this file; it is not read if you use --data-dir DIR" in result.stderr
+    assert "MQBRIDGE_CONFIG names this file. With --data-dir DIR, it is not read" in result.stderr
 
 
 @pytest.mark.parametrize("mistake", ["limts: {}", "channels: [", "mappings: {a: {from: nonsense}}"])

@@ -170,7 +170,7 @@ def test_a_program_must_be_visible_to_the_unit(path: str, is_seen: bool) -> None
         ("exit 0", False, "run: systemd-sysusers FILE\n"),
         ("echo 'bad line' >&2; exit 1", True, "systemd-sysusers FILE: bad line\n"),
         ("exit 3", True, "systemd-sysusers FILE: exit status 3\n"),
-        (None, True, "systemd-sysusers is not installed; do by hand what it would do: systemd-sysusers FILE\n"),
+        (None, True, "systemd-sysusers is not installed, and could not run: systemd-sysusers FILE\n"),
     ],
 )
 def test_errors_of_systemd_programs_are_reported(

@@ -59,9 +59,9 @@ def test_a_file_without_pipelines(invoke: Invoke, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "names", "message"),
     [
-        (None, (), "name it with --config or MQBRIDGE_CONFIG"),
-        (f"pipelines: {{one: {ONE}}}", ("two",), "no pipeline two; there are one"),
-        ("", ("two",), "no pipeline two; there are none"),
+        (None, (), "specify it with --config or MQBRIDGE_CONFIG"),
+        (f"pipelines: {{one: {ONE}}}", ("two",), "no pipeline two\nhint: pipelines: one"),
+        ("", ("two",), "no pipeline two\nhint: pipelines: none"),
         (
             f"pipelines: {{one: {ONE[:-1]}, enabled: no}}}}",
             (),

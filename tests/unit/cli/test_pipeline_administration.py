@@ -119,7 +119,7 @@ def test_a_pipeline_that_does_not_run(command: str, invoke: Invoke, file: Path) 
     assert result.exit_code == 4 and result.stderr.startswith("mqbridge: error: not running: one")
     assert ("pipeline run one --once" in result.stderr) == (command == "drain")
     result = invoke("pipeline", command, "one", "three", "--config", file)
-    assert result.exit_code == 3 and "no pipeline three; there are one, two" in result.stderr
+    assert result.exit_code == 3 and "no pipeline three\nhint: pipelines: one, two" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -45,11 +45,11 @@ def test_json_shows_the_topic(start: Any, mq: Any, queue_manager: Any, topic: st
     subscribed(process, f"{topic}/#")
     (put,) = objects(mq("pub", f"{topic}/a", "21", "--json", "--persistent", "--priority", 5))
     assert (put["Persistence"], put["Priority"], put["Format"]) == (1, 5, "MQSTR")
-    got = json.loads(process.stdout.readline())
-    assert (got["md"]["Persistence"], got["md"]["Priority"], got["md"]["Format"]) == (1, 5, "MQHRF2")
-    (rfh2,) = got["rfh2"]
+    message = json.loads(process.stdout.readline())
+    assert (message["md"]["Persistence"], message["md"]["Priority"], message["md"]["Format"]) == (1, 5, "MQHRF2")
+    (rfh2,) = message["rfh2"]
     assert (rfh2["folders"], rfh2["Format"]) == ({"mqps": {"Top": f"{topic}/a"}}, "MQSTR")
-    assert (got["body"], got["bodyEncoding"]) == ("21", "utf-8")
+    assert (message["body"], message["bodyEncoding"]) == ("21", "utf-8")
 
 
 def test_a_durable_subscription_survives_the_command(mq: Any, queue_manager: Any, topic: str) -> None:
@@ -85,8 +85,8 @@ def test_the_filter_of_a_durable_subscription_cannot_change(mq: Any, queue_manag
 def test_retained_publications_arrive_at_once(mq: Any, topic: str) -> None:
     assert mq("pub", topic, "kept", "--retain").exit_code == 0
     assert mq("pub", topic, "not kept").exit_code == 0
-    (got,) = objects(mq("sub", topic, "--wait", 0, "--json"))
-    assert (got["body"], got["rfh2"][0]["folders"]) == ("kept", {"mqps": {"Top": topic, "Ret": True}})
+    (message,) = objects(mq("sub", topic, "--wait", 0, "--json"))
+    assert (message["body"], message["rfh2"][0]["folders"]) == ("kept", {"mqps": {"Top": topic, "Ret": True}})
 
 
 def test_an_empty_retained_publication_clears_the_previous_one(mq: Any, topic: str) -> None:

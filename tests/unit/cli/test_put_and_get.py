@@ -34,10 +34,10 @@ def objects(result: Any) -> list[dict[str, Any]]:
 def test_put_sets_the_mqmd(mq: Any, queue_manager: Any, arguments: tuple[Any, ...], fields: dict[str, Any]) -> None:
     queue = queue_manager.queue("DEFPRTY(3)")
     (put,) = objects(mq("put", queue, "text", "--json", *arguments))
-    (got,) = objects(mq("get", queue, "--json"))
-    assert put == got["md"]
-    assert {name: got["md"][name] for name in fields} == fields
-    assert (got["body"], got["bodyEncoding"], got["rfh2"]) == ("text", "utf-8", [])
+    (message,) = objects(mq("get", queue, "--json"))
+    assert put == message["md"]
+    assert {name: message["md"][name] for name in fields} == fields
+    assert (message["body"], message["bodyEncoding"], message["rfh2"]) == ("text", "utf-8", [])
 
 
 def test_put_of_a_request_and_its_answer(mq: Any, queue_manager: Any) -> None:
@@ -55,9 +55,9 @@ def test_put_of_a_request_and_its_answer(mq: Any, queue_manager: Any) -> None:
 def test_put_of_text_in_a_ccsid(mq: Any, queue_manager: Any) -> None:
     queue = queue_manager.queue()
     mq("put", queue, "--ccsid", 500, input="grün".encode("cp500"))
-    (got,) = objects(mq("get", queue, "--json"))
-    assert (got["md"]["Format"], got["md"]["CodedCharSetId"]) == ("MQSTR", 500)
-    assert base64.b64decode(got["body"]) == "grün".encode("cp500")
+    (message,) = objects(mq("get", queue, "--json"))
+    assert (message["md"]["Format"], message["md"]["CodedCharSetId"]) == ("MQSTR", 500)
+    assert base64.b64decode(message["body"]) == "grün".encode("cp500")
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_errors_of_put(mq: Any, queue_manager: Any, option: str, value: str, mes
 def test_expiry_is_a_duration(mq: Any, queue_manager: Any) -> None:
     queue = queue_manager.queue()
     mq("put", queue, "text", "--expiry", "10min")
-    (got,) = objects(mq("get", queue, "--json"))
-    assert 5000 < got["md"]["Expiry"] <= 6000
+    (message,) = objects(mq("get", queue, "--json"))
+    assert 5000 < message["md"]["Expiry"] <= 6000
 
 
 def test_default_persistence_of_the_queue(mq: Any, queue_manager: Any) -> None:
@@ -113,10 +113,10 @@ def test_bodies(
     result = mq("put", queue, *arguments, input=input_bytes)
     assert result.exit_code == 0
     handle = queue_manager.connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
-    got = queue_manager.connection.get(handle, GetOptions())
+    message = queue_manager.connection.get(handle, GetOptions())
     queue_manager.connection.close(handle)
-    assert (got.data, got.md.Format, got.md.CodedCharSetId) == (body, format_, ccsid)
-    assert result.stdout == got.md.MsgId.hex().upper() + "\n"
+    assert (message.data, message.md.Format, message.md.CodedCharSetId) == (body, format_, ccsid)
+    assert result.stdout == message.md.MsgId.hex().upper() + "\n"
 
 
 def test_a_body_may_begin_with_a_hyphen(mq: Any, queue_manager: Any) -> None:
@@ -128,12 +128,12 @@ def test_a_body_may_begin_with_a_hyphen(mq: Any, queue_manager: Any) -> None:
 def test_a_message_for_a_client_goes_to_its_transmission_queue(mq: Any) -> None:
     # No bridge is running that would get it.
     (put,) = objects(mq("put", "commands/reset", "now", "--to", "dev-1", "--persistent", "--json"))
-    (got,) = objects(mq("get", "SYSTEM.MQTT.TRANSMIT.QUEUE", "--json"))
-    assert got["md"]["Format"] == "MQXMIT"
-    assert got["md"]["CorrelId"] == put["MsgId"] == got["xqh"]["md"]["MsgId"]
-    assert (got["xqh"]["RemoteQName"], got["xqh"]["RemoteQMgrName"]) == ("commands/reset", "dev-1")
-    assert (got["xqh"]["md"]["Persistence"], got["xqh"]["md"]["Format"]) == (1, "MQSTR")
-    assert got["body"] == "now"
+    (message,) = objects(mq("get", "SYSTEM.MQTT.TRANSMIT.QUEUE", "--json"))
+    assert message["md"]["Format"] == "MQXMIT"
+    assert message["md"]["CorrelId"] == put["MsgId"] == message["xqh"]["md"]["MsgId"]
+    assert (message["xqh"]["RemoteQName"], message["xqh"]["RemoteQMgrName"]) == ("commands/reset", "dev-1")
+    assert (message["xqh"]["md"]["Persistence"], message["xqh"]["md"]["Format"]) == (1, "MQSTR")
+    assert message["body"] == "now"
 
 
 @pytest.mark.parametrize(

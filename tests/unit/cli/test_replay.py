@@ -61,12 +61,12 @@ def taken(queue_manager: Any, queue: str) -> list[tuple[Any, dict[str, Any], byt
     messages = []
     try:
         while True:
-            got = connection.get(
+            message = connection.get(
                 handle, GetOptions(Options=cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
             )
-            chain = decode_chain(got.md.Format, got.md.Encoding, got.md.CodedCharSetId, got.data)
+            chain = decode_chain(message.md.Format, message.md.Encoding, message.md.CodedCharSetId, message.data)
             folders = [folder for header in chain.headers if isinstance(header, RFH2) for folder in header.folders]
-            messages.append((got.md, {folder.name: folder.content for folder in folders}, chain.body))
+            messages.append((message.md, {folder.name: folder.content for folder in folders}, chain.body))
     except MQError as error:
         assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE
     finally:

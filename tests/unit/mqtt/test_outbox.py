@@ -504,9 +504,9 @@ def test_messages_in_another_order_after_a_restart_keep_their_ids(
     box.pump(0.0, out)
     box.recorded()
     box.pump(0.0, out)
-    got = packets(out)
-    assert {message.payload: (message.packet_id, message.dup) for message in got} == expected
-    assert [message.payload for message in got] == [SECOND, FIRST], "in the order of the queue"
+    messages = packets(out)
+    assert {message.payload: (message.packet_id, message.dup) for message in messages} == expected
+    assert [message.payload for message in messages] == [SECOND, FIRST], "in the order of the queue"
 
 
 # Slow and absent clients ----------------------------------------------------------------------------------------------

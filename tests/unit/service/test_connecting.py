@@ -168,8 +168,8 @@ async def test_a_challenge_that_is_too_long_for_the_client_is_no_failed_login(br
                 assert answer.return_code == ReasonCode.PACKET_TOO_LARGE
             else:
                 assert isinstance(answer, Disconnect) and answer.reason_code == ReasonCode.PACKET_TOO_LARGE
-        slates = running.service.failed_connects._slates.values()
-        assert [slate.failed for slate in slates] == [0, 0]
+        counters = running.service.failed_connects._counters.values()
+        assert [counter.failed for counter in counters] == [0, 0]
     assert not rejected
 
 

@@ -430,8 +430,8 @@ async def test_a_resumed_session_loses_messages_that_its_new_user_may_not_receiv
         )
         bob, answer = await running.connect(PASSWORD, "c", "bob")
         assert answer == Connack(0, True)
-        came = [await bob.receive() for _ in range(3)]
-        assert [packet.payload for packet in came if isinstance(packet, Publish)] == [b"3", b"", b"5"]
+        packets = [await bob.receive() for _ in range(3)]
+        assert [packet.payload for packet in packets if isinstance(packet, Publish)] == [b"3", b"", b"5"]
         assert [transmission.msg_number for transmission in backend.removed] == [1, 2]
         assert backend.unsubscribed == [("c", "devices/alice/#")]
         assert list(running.service.sessions["c"].filters) == ["news"]
@@ -519,8 +519,8 @@ async def test_a_changed_rule_applies_when_a_session_is_resumed(
     backend.lying = [backend.publication(1, 1, topic="plant/a"), backend.publication(2, 1, topic="news")]
     async with site(backend, PASSWORD=narrow) as running:
         device = await running.accepted(PASSWORD, "c", "alice")
-        came = await device.receive()
-        assert isinstance(came, Publish) and came.payload == b"2"
+        packet = await device.receive()
+        assert isinstance(packet, Publish) and packet.payload == b"2"
         assert backend.unsubscribed == [("c", "plant/#")] and [
             transmission.msg_number for transmission in backend.removed
         ] == [1]

@@ -78,7 +78,9 @@ class ChannelCommands:
         if name not in self._register.defined:
             self._own(name)
         if self._state(name) != "stopped" and not self._register.is_of_file(name):
-            raise CommandRefused("AMQ8148E", kind="Channel", name=name, detail="it is running; STOP CHANNEL first")
+            raise CommandRefused(
+                "AMQ8148E", kind="Channel", name=name, detail="it is running; hint: STOP CHANNEL first"
+            )
         return message("AMQ8015I", name=name), Unit().define(KIND, name, None, lambda: self._register.forget(name))
 
     def start(self, command: Command) -> Answer:

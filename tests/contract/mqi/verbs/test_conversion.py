@@ -85,9 +85,9 @@ def test_headers_are_converted_with_the_data_after_them(
                     data[place] = bytes(data[place]).decode("latin-1").encode("cp500")
             at += kind.length or int.from_bytes(data[at + 8 : at + 12], "big")
     md = MQMD(Format=encoded.Format, Encoding=BIG_ENDIAN, CodedCharSetId=ccsid)
-    got = converted(connection, md, bytes(data))
-    assert got.Reason == 0
-    read = decode_chain(got.md.Format, got.md.Encoding, got.md.CodedCharSetId, got.data)
+    message = converted(connection, md, bytes(data))
+    assert message.Reason == 0
+    read = decode_chain(message.md.Format, message.md.Encoding, message.md.CodedCharSetId, message.data)
     assert read.body == "grün".encode()
     assert (read.Format, read.Encoding, read.CodedCharSetId) == (cmqc.MQFMT_STRING, cmqc.MQENC_NATIVE, 1208)
     assert [type(header) for header in read.headers] == [type(header) for header in headers]
@@ -108,9 +108,9 @@ def test_a_header_describes_the_data_that_cannot_be_converted(
 ) -> None:
     header = RFH2(Encoding=BIG_ENDIAN, CodedCharSetId=ccsid, Format=format_)
     md = MQMD(Format=cmqc.MQFMT_RF_HEADER_2, Encoding=BIG_ENDIAN, CodedCharSetId=819)
-    got = converted(connection, md, encode_rfh2(header, byte_order="big") + b"\xfc")
-    assert got.Reason == reason
-    read = decode_chain(got.md.Format, got.md.Encoding, got.md.CodedCharSetId, got.data)
+    message = converted(connection, md, encode_rfh2(header, byte_order="big") + b"\xfc")
+    assert message.Reason == reason
+    read = decode_chain(message.md.Format, message.md.Encoding, message.md.CodedCharSetId, message.data)
     assert (read.body, read.Format, read.Encoding, read.CodedCharSetId) == (b"\xfc", format_, BIG_ENDIAN, ccsid)
 
 
@@ -118,9 +118,9 @@ def test_a_header_describes_the_data_that_cannot_be_converted(
 def test_command_messages_are_converted(connection: StandInConnection, format_: bytes) -> None:
     parameters = (MQCFIN(1, 7), MQCFST(2, "grün".encode("cp500")), MQCFGR(4, (MQCFST(5, "tief".encode("cp500")),)))
     data = encode_pcf(MQCFH(Command=1, ParameterCount=3), parameters, byte_order="big")
-    got = converted(connection, MQMD(Format=format_, Encoding=BIG_ENDIAN, CodedCharSetId=500), data)
-    assert got.Reason == 0
-    _, converted_parameters = decode_pcf(got.data)
+    message = converted(connection, MQMD(Format=format_, Encoding=BIG_ENDIAN, CodedCharSetId=500), data)
+    assert message.Reason == 0
+    _, converted_parameters = decode_pcf(message.data)
     assert converted_parameters[0] == MQCFIN(1, 7)
     assert converted_parameters[1].String == "grün".encode()
     assert converted_parameters[2].Parameters[0].String == b"tief"
@@ -129,17 +129,17 @@ def test_command_messages_are_converted(connection: StandInConnection, format_: 
 def test_an_endless_chain_of_headers_is_not_converted(connection: StandInConnection) -> None:
     header = encode_rfh2(RFH2(Encoding=BIG_ENDIAN, CodedCharSetId=819, Format=cmqc.MQFMT_RF_HEADER_2), byte_order="big")
     md = MQMD(Format=cmqc.MQFMT_RF_HEADER_2, Encoding=BIG_ENDIAN, CodedCharSetId=819)
-    got = converted(connection, md, header * 20_000)
-    assert got.Reason == cmqc.MQRC_FORMAT_ERROR
-    assert len(got.data) == len(header) * 20_000
+    message = converted(connection, md, header * 20_000)
+    assert message.Reason == cmqc.MQRC_FORMAT_ERROR
+    assert len(message.data) == len(header) * 20_000
 
 
 def test_data_that_would_be_too_long_is_not_converted(connection: StandInConnection) -> None:
     """MQRC_CONVERTED_MSG_TOO_BIG (2120), and the message is removed."""
     put_whole(connection, MQMD(Format=cmqc.MQFMT_STRING, CodedCharSetId=819), "üüüü".encode("latin-1"))
     options = MqiGetOptions(Options=cmqc.MQGMO_CONVERT, CodedCharSetId=1208, MaxLength=4)
-    got = connection.get(opened(connection), options)
-    assert (got.data, got.Reason) == ("üüüü".encode("latin-1"), cmqc.MQRC_CONVERTED_MSG_TOO_BIG)
-    assert got.md.CodedCharSetId == 819
+    message = connection.get(opened(connection), options)
+    assert (message.data, message.Reason) == ("üüüü".encode("latin-1"), cmqc.MQRC_CONVERTED_MSG_TOO_BIG)
+    assert message.md.CodedCharSetId == 819
     with pytest.raises(MQError):
         connection.get(opened(connection), MqiGetOptions())

@@ -58,8 +58,8 @@ def test_logical_order_determines_the_place_of_segments(connection: StandInConne
     md = [put(connection, handle, flag, b"abc") for flag in flags]
     assert [(descriptor.MsgSeqNumber, descriptor.Offset) for descriptor in md] == [(1, 0), (1, 3), (2, 0), (2, 3)]
     assert len({descriptor.GroupId for descriptor in md}) == 1
-    got = [get(connection, handle, ORDER) for _ in flags]
-    assert [(message.md.MsgSeqNumber, message.md.Offset) for message in got] == [(1, 0), (1, 3), (2, 0), (2, 3)]
+    messages = [get(connection, handle, ORDER) for _ in flags]
+    assert [(message.md.MsgSeqNumber, message.md.Offset) for message in messages] == [(1, 0), (1, 3), (2, 0), (2, 3)]
 
 
 PERSISTENT, TRANSIENT = cmqc.MQPER_PERSISTENT, cmqc.MQPER_NOT_PERSISTENT
@@ -141,8 +141,13 @@ def test_a_logical_message_is_got_completely_or_not_at_all(connection: StandInCo
     assert reason_of(get, connection, handle, cmqc.MQGMO_ALL_SEGMENTS_AVAILABLE) == cmqc.MQRC_NO_MSG_AVAILABLE
     put(connection, handle, LAST, b"three")
     assert get(connection, handle, BROWSE | cmqc.MQGMO_ALL_SEGMENTS_AVAILABLE).data == b"one, "
-    got = get(connection, handle, WHOLE | cmqc.MQGMO_SYNCPOINT)
-    assert (got.data, got.md.Offset, got.md.MsgFlags, got.md.GroupId) == (b"one, two, three", 0, 0, cmqc.MQGI_NONE)
+    message = get(connection, handle, WHOLE | cmqc.MQGMO_SYNCPOINT)
+    assert (message.data, message.md.Offset, message.md.MsgFlags, message.md.GroupId) == (
+        b"one, two, three",
+        0,
+        0,
+        cmqc.MQGI_NONE,
+    )
     assert connection.inquire(handle, [cmqc.MQIA_CURRENT_Q_DEPTH]) == ([3], [])
     connection.backout()
     assert get(connection, handle, WHOLE | BROWSE).data == b"one, two, three"
@@ -165,8 +170,8 @@ def test_properties_are_before_the_first_segment(connection: StandInConnection, 
     first = Message(MQMD(Version=2, MsgFlags=SEGMENT), b"one")
     connection.put(handle, first, cmqc.MQPMO_LOGICAL_ORDER, [Property(name="p", value="v")])
     put(connection, handle, LAST, b"two")
-    got = get(connection, handle, WHOLE | cmqc.MQGMO_NO_PROPERTIES)
-    assert got.data == b"onetwo"
+    message = get(connection, handle, WHOLE | cmqc.MQGMO_NO_PROPERTIES)
+    assert message.data == b"onetwo"
 
 
 def test_the_queue_manager_creates_segments(connection: StandInConnection) -> None:
@@ -174,8 +179,8 @@ def test_the_queue_manager_creates_segments(connection: StandInConnection) -> No
     data = bytes(range(250))
     assert reason_of(put, connection, handle, 0, data, 0) == cmqc.MQRC_MSG_TOO_BIG_FOR_Q
     put(connection, handle, cmqc.MQMF_SEGMENTATION_ALLOWED, data, 0)
-    got = get(connection, handle, WHOLE | cmqc.MQGMO_SYNCPOINT)
-    assert (got.data, got.Segmentation) == (data, b"A")
+    message = get(connection, handle, WHOLE | cmqc.MQGMO_SYNCPOINT)
+    assert (message.data, message.Segmentation) == (data, b"A")
     connection.backout()
     assert [len(get(connection, handle, ORDER).data) for _ in range(3)] == [96, 96, 58]
     put(connection, handle, 0, b"in the way", 0)

@@ -234,9 +234,9 @@ def test_only_complete_groups(connection: StandInConnection) -> None:
     options = cmqc.MQGMO_LOGICAL_ORDER | cmqc.MQGMO_ALL_MSGS_AVAILABLE
     assert everything(connection, handle, options) == [b"b1", b"b2"]
     put_group(connection, b"a", 3, last=3)
-    got = [connection.get(handle, MqiGetOptions(Options=options)) for _ in range(3)]
-    assert [message.data for message in got] == [b"a1", b"a2", b"a3"]
-    assert [message.GroupStatus for message in got] == [
+    messages = [connection.get(handle, MqiGetOptions(Options=options)) for _ in range(3)]
+    assert [message.data for message in messages] == [b"a1", b"a2", b"a3"]
+    assert [message.GroupStatus for message in messages] == [
         cmqc.MQGS_MSG_IN_GROUP,
         cmqc.MQGS_MSG_IN_GROUP,
         cmqc.MQGS_LAST_MSG_IN_GROUP,
@@ -251,9 +251,14 @@ def test_data_that_does_not_fit_is_returned_with_a_warning(connection: StandInCo
     handle = opened(connection)
     with pytest.raises(TruncatedMessage) as error:
         get(connection, handle, MaxLength=4)
-    got = error.value.got
-    assert isinstance(got, MqiGot)
-    assert (got.data, got.DataLength, got.ReturnedLength, got.md.CorrelId) == (b"0123", 10, 4, b"c" * 24)
+    message = error.value.got
+    assert isinstance(message, MqiGot)
+    assert (message.data, message.DataLength, message.ReturnedLength, message.md.CorrelId) == (
+        b"0123",
+        10,
+        4,
+        b"c" * 24,
+    )
     assert error.value.comp_code == cmqc.MQCC_WARNING
     assert get(connection, handle) == b"0123456789"
 
@@ -277,9 +282,9 @@ def test_conversion(
     connection: StandInConnection, format_: bytes, stored: Any, ccsid: int, wanted: int, expected: Any, reason: int
 ) -> None:
     put(connection, stored, Format=format_, CodedCharSetId=ccsid)
-    got = connection.get(opened(connection), MqiGetOptions(Options=cmqc.MQGMO_CONVERT, CodedCharSetId=wanted))
-    assert (got.data, got.Reason) == (expected, reason)
-    assert got.md.CodedCharSetId == (ccsid if reason else wanted or 1208)
+    message = connection.get(opened(connection), MqiGetOptions(Options=cmqc.MQGMO_CONVERT, CodedCharSetId=wanted))
+    assert (message.data, message.Reason) == (expected, reason)
+    assert message.md.CodedCharSetId == (ccsid if reason else wanted or 1208)
 
 
 def test_syncpoint_if_persistent(connection: StandInConnection) -> None:

@@ -116,8 +116,8 @@ def test_a_priority_above_the_maximum_is_a_warning(connection: StandInConnection
     assert pmo.Reason == cmqc.MQRC_PRIORITY_EXCEEDS_MAXIMUM
     put1(connection, pmo=pmo, Priority=9, data=b"second")
     assert pmo.Reason == cmqc.MQRC_NONE
-    got = get(connection)
-    assert (got.data, got.md.Priority) == (b"first", 11)
+    message = get(connection)
+    assert (message.data, message.md.Priority) == (b"first", 11)
 
 
 def test_a_publication_has_the_maximum_priority_at_most(connection: StandInConnection) -> None:
@@ -138,11 +138,11 @@ def test_new_identifiers_and_no_reply_to(connection: StandInConnection) -> None:
     identifier = b"i" * 24
     flags = cmqc.MQPMO_NEW_MSG_ID | cmqc.MQPMO_NEW_CORREL_ID | cmqc.MQPMO_SUPPRESS_REPLYTO
     put = put1(connection, pmo=flags, MsgId=identifier, CorrelId=identifier, ReplyToQ=b"R", ReplyToQMgr=b"M")
-    got = get(connection).md
-    assert got == put
-    assert identifier not in (got.MsgId, got.CorrelId)
-    assert got.MsgId != got.CorrelId
-    assert (got.ReplyToQ, got.ReplyToQMgr) == (b"", b"")
+    md = get(connection).md
+    assert md == put
+    assert identifier not in (md.MsgId, md.CorrelId)
+    assert md.MsgId != md.CorrelId
+    assert (md.ReplyToQ, md.ReplyToQMgr) == (b"", b"")
 
 
 # Context -------------------------------------------------------------------------------------------------------------
@@ -276,10 +276,10 @@ def test_a_report_without_destination_is_dead_lettered(manager: StandInManager, 
     manager.ok("DEFINE QLOCAL(DLQ)")
     manager.ok("ALTER QMGR DEADQ(DLQ)")
     put1(connection, Report=cmqc.MQRO_COA, ReplyToQ=b"NOWHERE")
-    got = get(connection, "DLQ")
-    assert got.md.Format == b"MQDEAD"
-    assert got.md.MsgType == cmqc.MQMT_REPORT
-    assert b"NOWHERE" in got.data
+    message = get(connection, "DLQ")
+    assert message.md.Format == b"MQDEAD"
+    assert message.md.MsgType == cmqc.MQMT_REPORT
+    assert b"NOWHERE" in message.data
 
 
 def test_put1_rejects_a_model_queue(connection: StandInConnection) -> None:

@@ -52,7 +52,7 @@ def received(connection: StandInConnection, queue: int) -> list[MqiGot]:
 
 
 def bodies(connection: StandInConnection, queue: int) -> list[bytes]:
-    return [got.data for got in received(connection, queue)]
+    return [message.data for message in received(connection, queue)]
 
 
 def reason_of(call: Callable[..., object], *arguments: Any, **keywords: Any) -> int:
@@ -162,9 +162,9 @@ def test_a_durable_subscription_keeps_all_attributes_over_a_restart(manager: Sta
     for properties in size:
         publish(manager.connection, "a", b"%d" % properties[0].value, properties=properties)
     _, queue = subscribe(manager.connection, "a", DURABLE | RESUME, SubName="s")
-    (got,) = received(manager.connection, queue)
-    assert got.data == b"4"
-    assert (got.md.Priority, got.md.AccountingToken, got.md.ApplIdentityData) == (7, b"t" * 32, b"identity")
+    (message,) = received(manager.connection, queue)
+    assert message.data == b"4"
+    assert (message.md.Priority, message.md.AccountingToken, message.md.ApplIdentityData) == (7, b"t" * 32, b"identity")
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_alter_sub_by_mqsc_keeps_the_attributes_of_mqsub(
     for number in (1, 2):
         properties = [Property(name="size", type=cmqc.MQTYPE_INT8, value=number)]
         publish(connection, "a", b"%d" % number, properties=properties)
-    assert [(got.data, got.md.Priority) for got in received(connection, queue)] == [(b"1", 6)]
+    assert [(message.data, message.md.Priority) for message in received(connection, queue)] == [(b"1", 6)]
 
 
 def test_resuming_returns_the_attributes_of_the_subscription(connection: StandInConnection) -> None:

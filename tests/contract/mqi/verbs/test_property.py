@@ -243,8 +243,8 @@ def test_the_properties_of_a_publication(manager: StandInManager) -> None:
         properties=[COLOUR],
     )
     queue = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
-    got = connection.get(queue, MqiGetOptions(Options=HANDLE))
-    assert {property_.name: property_.value for property_ in got.properties} == {
+    publication = connection.get(queue, MqiGetOptions(Options=HANDLE))
+    assert {property_.name: property_.value for property_ in publication.properties} == {
         "colour": "red",
         "mqps.Top": "a/b",
         "mqps.Sud": "note",

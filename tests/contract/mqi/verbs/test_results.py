@@ -55,9 +55,9 @@ def test_context_is_passed_on(mq: Workplace, app: StandInApplication) -> None:
 
 def take(app: StandInApplication, queue: str, **options: Any) -> MqiGot:
     handle = app.open_queue(queue)
-    got = app.connection.get(handle, MqiGetOptions(Options=0, **options))
+    message = app.connection.get(handle, MqiGetOptions(Options=0, **options))
     app.close(handle)
-    return got
+    return message
 
 
 def test_groups(mq: Workplace, app: StandInApplication) -> None:
@@ -65,9 +65,9 @@ def test_groups(mq: Workplace, app: StandInApplication) -> None:
     for number, flags in ((1, cmqc.MQMF_MSG_IN_GROUP), (2, cmqc.MQMF_LAST_MSG_IN_GROUP)):
         app.put(queue, Version=2, GroupId=group, MsgSeqNumber=number, MsgFlags=flags)
     match = cmqc.MQMO_MATCH_GROUP_ID | cmqc.MQMO_MATCH_MSG_SEQ_NUMBER
-    got = take(app, queue, GroupId=group, MsgSeqNumber=2, MatchOptions=match)
-    assert (got.md.GroupId, got.md.MsgSeqNumber) == (group, 2)
-    assert got.GroupStatus == cmqc.MQGS_LAST_MSG_IN_GROUP
+    message = take(app, queue, GroupId=group, MsgSeqNumber=2, MatchOptions=match)
+    assert (message.md.GroupId, message.md.MsgSeqNumber) == (group, 2)
+    assert message.GroupStatus == cmqc.MQGS_LAST_MSG_IN_GROUP
     assert take(app, queue).GroupStatus == cmqc.MQGS_MSG_IN_GROUP
 
 

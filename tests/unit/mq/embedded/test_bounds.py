@@ -95,8 +95,8 @@ async def test_an_error_of_one_publication_affects_that_one_only(tmp_path: Path)
     try:
         backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop())
         await backend.open()
-        came: list[StoredMessage] = []
-        backend.start(came.extend)
+        messages: list[StoredMessage] = []
+        backend.start(messages.extend)
         await backend.subscribe("c", requests(("n", 1), ("#", 1)), durable=False, user="")
         await asyncio.sleep(0)  # messages are handed over after the callbacks of the answer
         route = manager.objects.topics.route("n")
@@ -109,7 +109,7 @@ async def test_an_error_of_one_publication_affects_that_one_only(tmp_path: Path)
         (completion,) = ended
         assert not completion.failure
         assert completion.refusals == {0: cmqc.MQRC_UNEXPECTED_ERROR, 2: cmqc.MQRC_UNEXPECTED_ERROR}
-        assert [message.topic for message in came] == ["fine"]
+        assert [message.topic for message in messages] == ["fine"]
         assert manager.objects.queues[XMITQ].depth == 1
         assert not manager.retained
     finally:
@@ -124,8 +124,8 @@ async def test_a_client_with_very_many_matching_subscriptions_gets_one_copy(tmp_
     try:
         backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop())
         await backend.open()
-        came: list[StoredMessage] = []
-        backend.start(came.extend)
+        messages: list[StoredMessage] = []
+        backend.start(messages.extend)
         levels = "a/" * 10
         filters = [(levels[: 2 * depth] + "#", 0) for depth in range(1, 11)]
         filters += [("+/" * depth + "#", 1) for depth in range(1, count - 9)]
@@ -133,9 +133,9 @@ async def test_a_client_with_very_many_matching_subscriptions_gets_one_copy(tmp_
         await backend.subscribe("few", requests(("a/#", 1), ("#", 0)), durable=False, user="")
         await asyncio.sleep(0)  # messages are handed over after the callbacks of the answer
         backend.submit(UnitOfWork([(_publication(levels + "a/a"), False)]))
-        copies = [message.user_data for message in came if message.client_id == "many"]
+        copies = [message.user_data for message in messages if message.client_id == "many"]
         assert copies == ["1"] if count > MAX_COPIES else len(copies) == count
-        assert sorted(message.user_data or "" for message in came if message.client_id == "few") == ["0", "1"]
+        assert sorted(message.user_data or "" for message in messages if message.client_id == "few") == ["0", "1"]
         assert manager.objects.topics.route(levels + "a/a").weight >= count
     finally:
         manager.close()

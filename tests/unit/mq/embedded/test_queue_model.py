@@ -133,15 +133,15 @@ class QueueMachine(RuleBasedStateMachine):
             options |= cmqc.MQGMO_MSG_UNDER_CURSOR
             none = cmqc.MQRC_NO_MSG_UNDER_CURSOR
         try:
-            got = self.connections[application].get(self.handle(application, queue), GetOptions(Options=options))
+            message = self.connections[application].get(self.handle(application, queue), GetOptions(Options=options))
         except MQError as error:
             assert error.reason == none
             assert expected is None
             return
         assert expected is not None
-        assert got.data == expected.data
-        assert (got.md.Priority, got.md.Persistence) == (expected.priority, expected.persistent)
-        assert got.md.BackoutCount == expected.backouts
+        assert message.data == expected.data
+        assert (message.md.Priority, message.md.Persistence) == (expected.priority, expected.persistent)
+        assert message.md.BackoutCount == expected.backouts
         if syncpoint:
             expected.got_by = application
         else:

@@ -128,15 +128,15 @@ class _Extended(StandInConnection):
     """A connection to a queue manager that puts an MQMDE between MQXQH and RFH2."""
 
     def get(self, handle: int, options: GetOptions) -> MqiGot:
-        got = super().get(handle, options)
-        if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER or len(got.data) <= MQXQH_LENGTH:
-            return got
-        header = decode_mqxqh(got.data)
+        message = super().get(handle, options)
+        if message.md.Format != cmqc.MQFMT_XMIT_Q_HEADER or len(message.data) <= MQXQH_LENGTH:
+            return message
+        header = decode_mqxqh(message.data)
         md = header.MsgDesc
         extension = MQMDE(Format=md.Format, Encoding=md.Encoding, CodedCharSetId=md.CodedCharSetId)
         head = msgspec.structs.replace(header, MsgDesc=msgspec.structs.replace(md, Format=cmqc.MQFMT_MD_EXTENSION))
-        data = encode_mqxqh(head) + encode_mqmde(extension) + got.data[MQXQH_LENGTH:]
-        return msgspec.structs.replace(got, data=data)
+        data = encode_mqxqh(head) + encode_mqmde(extension) + message.data[MQXQH_LENGTH:]
+        return msgspec.structs.replace(message, data=data)
 
 
 def test_the_position_of_the_rfh2_is_reported(queue_manager: QueueManager) -> None:
@@ -152,11 +152,11 @@ class _PropertiesFirst(StandInConnection):
     def get(self, handle: int, options: GetOptions) -> MqiGot:
         if options.Options & cmqc.MQGMO_BROWSE_NEXT and options.WaitInterval:
             raise MQError(cmqc.MQRC_NO_MSG_AVAILABLE)
-        got = super().get(handle, options)
-        if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER or not options.WaitInterval:
-            return got
-        md = msgspec.structs.replace(got.md, Format=cmqc.MQFMT_RF_HEADER_2)
-        return msgspec.structs.replace(got, md=md, data=b"RFH " + got.data)
+        message = super().get(handle, options)
+        if message.md.Format != cmqc.MQFMT_XMIT_Q_HEADER or not options.WaitInterval:
+            return message
+        md = msgspec.structs.replace(message.md, Format=cmqc.MQFMT_RF_HEADER_2)
+        return msgspec.structs.replace(message, md=md, data=b"RFH " + message.data)
 
 
 def test_a_message_without_an_mqxqh_at_its_beginning_is_reported(queue_manager: QueueManager) -> None:

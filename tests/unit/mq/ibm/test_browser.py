@@ -86,7 +86,7 @@ class ReadingAhead(StandInConnection):
             while True:
                 self._buffer.append(super().get(handle, msgspec.structs.replace(options, Options=following)))
         drain(self._manager, TRANSMIT)
-        self._browser.forget([got.md.MsgId for got in (first, *self._buffer)])
+        self._browser.forget([message.md.MsgId for message in (first, *self._buffer)])
         return first
 
 

@@ -22,8 +22,8 @@ async def test_a_connection_lost_while_idle_is_restored_without_traffic(
     """A subscriber with a clean session then receives publications."""
     connections: list[tuple[str, BreakableConnection]] = []
     backend = await opened(queue_manager, NONE, connections=connections, probe_interval=0.02)
-    came: list[Any] = []
-    backend.start(came.extend)
+    messages: list[Any] = []
+    backend.start(messages.extend)
     await subscribed(backend, "dev", "t/#")
     before = [connection for kind, connection in connections if kind == purpose]
     for connection in before:
@@ -31,7 +31,7 @@ async def test_a_connection_lost_while_idle_is_restored_without_traffic(
     await happens(lambda: sum(kind == purpose for kind, _ in connections) == 2 * len(before))
     await happens(lambda: "dev:t/#" in queue_manager.objects.topics.subscriptions)
     await published(backend, "a", 1)
-    await happens(lambda: len(came) == 1)
+    await happens(lambda: len(messages) == 1)
     await stop(backend)
 
 
@@ -40,8 +40,8 @@ async def test_publications_wait_until_subscriptions_are_restored(queue_manager:
     connections: list[tuple[str, BreakableConnection]] = []
     gate = threading.Event()
     backend = await opened(queue_manager, NONE, connections=connections)
-    came: list[Any] = []
-    backend.start(came.extend)
+    messages: list[Any] = []
+    backend.start(messages.extend)
     await subscribed(backend, "dev", "t/#")
     connect = backend._subscriber._connect
 
@@ -58,7 +58,7 @@ async def test_publications_wait_until_subscriptions_are_restored(queue_manager:
     assert not publishing.done()
     gate.set()
     assert (await publishing).failure == 0
-    await happens(lambda: len(came) == 1)
+    await happens(lambda: len(messages) == 1)
     await stop(backend)
 
 

@@ -166,13 +166,13 @@ def test_both_directions_over_a_websocket(
     payloads = [str(index).encode() for index in range(2000 if qos else 300)]
     payloads.insert(100, bytes(range(256)) * 300)
     assert sender.publish([Publication(topic="t/x", payload=payload, qos=qos) for payload in payloads]) == {}
-    came: list[bytes] = []
-    while len(came) < len(payloads):
+    received: list[bytes] = []
+    while len(received) < len(payloads):
         taken = receiver.take(500, 1 << 30, PATIENCE)
-        came += [message.publication.payload for message in taken]
+        received += [message.publication.payload for message in taken]
         receiver.acknowledge(taken)
         receiver.complete(receiver.released())
-    assert came == payloads
+    assert received == payloads
     assert receiver.stop(PATIENCE) and sender.stop(PATIENCE)
 
 

@@ -85,17 +85,17 @@ def test_with_strict_order_a_full_queue_blocks_all_later_messages(
 def test_a_queue_that_frees_one_place_at_a_time_gets_its_messages_in_order(full: Scene) -> None:
     publish(full, *range(6))
     runner = full.runner(CONFIG)
-    got: list[bytes] = []
+    bodies: list[bytes] = []
 
     def take() -> bool:
-        got.extend(full.bodies("FULL"))
-        return len(got) == 6
+        bodies.extend(full.bodies("FULL"))
+        return len(bodies) == 6
 
     until(lambda: full.depth("OUT") == 6)
     until(take)
     until(lambda: runner.status.state is RunnerState.RUNNING)
     full.stop(runner)
-    assert got == in_order(*range(6))
+    assert bodies == in_order(*range(6))
 
 
 def test_two_blocked_queues_recover_independently(full: Scene) -> None:

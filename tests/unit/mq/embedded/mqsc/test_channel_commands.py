@@ -265,7 +265,7 @@ ASKED = [
         "AMQ9533W: Channel A is not active: client 'nobody' has no",
         [],
     ),
-    ("DELETE CHANNEL(A) CHLTYPE(MQTT)", "AMQ8148E: Channel A is in use: it is running; STOP CHANNEL first.", []),
+    ("DELETE CHANNEL(A) CHLTYPE(MQTT)", "AMQ8148E: Channel A is in use: it is running; hint: STOP CHANNEL first.", []),
 ]
 
 

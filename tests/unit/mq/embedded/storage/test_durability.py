@@ -249,8 +249,8 @@ def test_a_killed_application_is_backed_out(tmp_path: Path) -> None:
         browse = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_BROWSE)
         application.kill()
         options = GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_WAIT, WaitInterval=20_000)
-        got = connection.get(browse, options)
-        assert (got.data, got.md.BackoutCount) == (b"old", 1)
+        message = connection.get(browse, options)
+        assert (message.data, message.md.BackoutCount) == (b"old", 1)
         handle = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_EXCLUSIVE)
         assert connection.get(handle, GetOptions()).data == b"old"
         with pytest.raises(MQError) as error:

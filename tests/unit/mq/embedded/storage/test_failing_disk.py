@@ -105,8 +105,8 @@ def test_a_get_that_cannot_be_written_leaves_the_message(disk: Disk) -> None:
     handle = disk.connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
     with disk.refused():
         disk.connection.get(handle, GetOptions())
-    got = disk.connection.get(handle, GetOptions())
-    assert got.data == b"m"
+    message = disk.connection.get(handle, GetOptions())
+    assert message.data == b"m"
 
 
 def test_operations_without_disk_writes_continue(disk: Disk) -> None:
