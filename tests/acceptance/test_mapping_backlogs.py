@@ -58,6 +58,8 @@ def problems(bridge: BridgeProcess) -> dict[str, Any]:
 def bridge(new_bridge: Callable[..., BridgeProcess], tmp_path: Path) -> BridgeProcess:
     bridge = new_bridge(config=CONFIG.format(tmp_path)).start()
     bridge.mqsc("DEFINE QLOCAL(FULL) MAXDEPTH(2)")
+    # Before its first start, the mapping has no subscription.
+    until(lambda: Administrator(bridge).json("mapping", "list")[0]["state"] == "running")
     return bridge
 
 
