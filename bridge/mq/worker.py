@@ -146,6 +146,8 @@ class Worker(ABC, Generic[Job]):
         self.lost_since = 0.0
         #: since when and why there is no connection. None if the queue manager answers, and before the first attempt
         self.silence: Silence | None = None
+        #: set when the first attempt to connect and to open objects is over
+        self.attempted = threading.Event()
         #: description and time.monotonic() of the last failure other than a lost connection
         self.failure = ""
         self.failed_at = -FAILURE_KEPT
@@ -408,6 +410,8 @@ class Worker(ABC, Generic[Job]):
             else:
                 self.silence = None
             raise
+        finally:
+            self.attempted.set()
         self.silence = None
         return connection
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,9 @@ log = logging.getLogger(__name__)
 
 #: Seconds to wait for a mapping to end its unit of work.
 STOP_TIMEOUT = 10.0
+
+#: Maximum time in seconds to wait for the first attempts of started mappings to open their sources.
+FIRST_ATTEMPTS = 5.0
 
 #: Seconds between attempts to finish former sessions at brokers.
 SETTLE_INTERVAL = 10.0
@@ -146,7 +150,22 @@ class Mappings:
                     continue
                 change = _change(entry, config)
                 lines.append(f"mapping {name} {change}{_with(await self._put_in_place(name, entry, config, link))}")
+            await self._await_first_attempts()
             return lines or ["no mapping has changed"]
+
+    async def _await_first_attempts(self) -> None:
+        """Wait until the mappings have their subscriptions, unless the queue manager does not answer.
+
+        A publication of a client that knows that the bridge is ready then reaches a new mapping.
+        """
+        runners = [entry.runner for entry in self._entries.values() if entry.runner is not None]
+
+        def wait() -> None:
+            deadline = time.monotonic() + FIRST_ATTEMPTS
+            for runner in runners:
+                runner.attempted.wait(max(deadline - time.monotonic(), 0.0))
+
+        await asyncio.to_thread(wait)
 
     async def _put_in_place(
         self, name: str, old: RegistryEntry | None, config: AnyMapping, link: LinkConfig | None

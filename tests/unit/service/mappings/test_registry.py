@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,37 @@ async def test_a_mapping_is_paused_and_resumed(scene: Scene) -> None:
     assert threads(mappings)["b"] is other
     await mappings.stop()
     assert {status.state for status in mappings.statuses()} == {RunnerState.STOPPED}
+
+
+async def test_a_mapping_has_its_subscription_after_the_start(scene: Scene) -> None:
+    """Also after a reload that adds it. Otherwise, it would miss the first publications."""
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": A}, LINKS)
+    assert mapping_subscriptions(scene.application, OWNER) == {"a"}
+    await mappings.apply({"a": A, "c": C}, LINKS)
+    assert mapping_subscriptions(scene.application, OWNER) == {"a", "c"}
+    await mappings.stop()
+
+
+async def test_a_queue_manager_that_does_not_answer_delays_the_start_by_a_limited_time(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "FIRST_ATTEMPTS", 0.1)
+    answers = threading.Event()
+    connect = scene.environment.connect
+
+    def hang(purpose: str) -> Any:
+        if purpose == "mapping a":
+            answers.wait(PATIENCE)
+        return connect(purpose)
+
+    monkeypatch.setattr(scene.environment, "connect", hang)
+    mappings = Mappings(scene.environment)
+    await asyncio.wait_for(mappings.start({"a": A}, LINKS), PATIENCE / 2)
+    assert mapping_subscriptions(scene.application, OWNER) == set()
+    answers.set()
+    await happens(lambda: running(mappings, "a"))
+    await mappings.stop()
 
 
 async def test_a_reload_that_changes_a_paused_mapping_starts_it(scene: Scene) -> None:
