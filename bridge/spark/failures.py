@@ -171,7 +171,7 @@ _REMEDIES: Final = {
         r"^(?:\w+\.)*(?:BrokerAway|LinkLost)\b": "wait until the broker is available; the pipeline retries",
         r"^(?:\w+\.)*NotConnected\b": "check that the broker runs and accepts the session",
         r"^(?:\w+\.)*SpoolBusy\b": "end the other process that runs this pipeline",
-        r"^(?:\w+\.)*Superseded\b": "none: another attempt continues",
+        r"^(?:\w+\.)*(?:Attempt|Reader)Superseded\b": "none: another attempt continues",
         r"^(?:\w+\.)*(?:PermissionError|StageUnusable|OSError)\b": _PLACE_REMEDY,
         r"\bjava\.net\.\w+Exception\b|\bjava\.sql\.SQL(?:Transient|Recoverable)\w*Exception\b": _SERVER_REMEDY,
         r"\bNo suitable driver\b": "name the class of its driver (options: {driver: ...}) and the jar (--jars)",

@@ -87,7 +87,7 @@ def test_a_fast_publisher_is_rejected_and_others_are_not(bridge: BridgeProcess) 
     with RawClient.connected(bridge.port, "fast", level=5) as fast:
         accepted += publish_until_rejected(fast)
         bridge.mqsc("ALTER QLOCAL(FULL) MAXDEPTH(5000)")
-        until(lambda: depth(bridge) == accepted, lambda: depth(bridge))
+        until(lambda: depth(bridge) == accepted, lambda: (depth(bridge), accepted, bridge.log))
         assert publish(fast, 1) == [ReasonCode.SUCCESS]
     until(lambda: depth(bridge) == accepted + 1, lambda: depth(bridge))
     assert bridge.stop() == 0

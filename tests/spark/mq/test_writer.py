@@ -314,7 +314,7 @@ def test_two_attempts_that_start_at_the_same_time(options: MqSinkOptions, queues
 def test_a_missing_state_queue(options: MqSinkOptions, queues: Queues, stage: Stage) -> None:
     queues.mqsc(f"DELETE QLOCAL('{MAPPING_STATE_QUEUE}') PURGE")
     try:
-        with pytest.raises(MQError, match=r"no queue SYSTEM\.MQTT\.MAPPING\.STATE, .*bridge\.mqsc defines it"):
+        with pytest.raises(MQError, match=r"SYSTEM\.MQTT\.MAPPING\.STATE is missing; hint: .*bridge\.mqsc defines it"):
             put(options, stage(BatchIdentity("none", 0), batches(ROWS)))
     finally:
         queues.define_state_queue()
