@@ -181,8 +181,8 @@ def search(
 
     Exact matches come first. The last column is the command that shows the object.
     """
-    found = shown(requests.Search(text=text, kinds=[searched_kind.value for searched_kind in kind or ()], rows=limit))
-    for line in found.incomplete:
+    result = shown(requests.Search(text=text, kinds=[searched_kind.value for searched_kind in kind or ()], rows=limit))
+    for line in result.incomplete:
         output.note(f"warning: {line}")
 
     def table(matches: list[SearchMatch]) -> None:
@@ -194,7 +194,7 @@ def search(
         }
         output.print_table(*output.table_of(matches, columns), "nothing found")
 
-    output.print_records(found.matches, lambda match: match.name, table=table)
+    output.print_records(result.matches, lambda match: match.name, table=table)
 
 
 @takes(BRIDGE)
