@@ -224,7 +224,7 @@ def _rule(
     configuration = load(Path(config))
     if profile not in configuration.mappings:
         names = ", ".join(configuration.mappings) or "none"
-        raise OptionError(f"{what}: {config} has no mapping {profile!r} (only {names})")
+        raise OptionError(f"{what}: {config} has no mapping {profile!r} (mappings: {names})")
     return _of_program(what, rule_of(profile, configuration.mappings[profile], configuration.queue_manager.name))
 
 

@@ -132,7 +132,7 @@ OF_PUBLISHERS = ToMqMapping.model_validate({"from": {"mqtt": "#"}, "to": {"queue
     ("arguments", "sentence"),
     [
         ({"profile": "in"}, "config is needed"),
-        ({"profile": "no", "config": True}, "has no mapping 'no'; it has in, plain, out"),
+        ({"profile": "no", "config": True}, r"has no mapping 'no' \(mappings: in, plain, out\)"),
         ({"profile": "out", "config": True}, "mapping out publishes to MQTT; hint: use to_publications"),
         ({"profile": "in", "config": True, "queue": "Q"}, "queue: expected no value, because the mapping specifies"),
         ({"profile": "in", "config": True, "name": "m"}, "name: expected no value"),
