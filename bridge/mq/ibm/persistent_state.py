@@ -4,7 +4,8 @@ There are three kinds of messages, distinguished by CorrelId. A *record* is the 
 (`bridge.telemetry.record`), and is replaced by the next record. A *receipt* is put in each unit of work. If the connection
 breaks during a commit, the receipt shows after the reconnect whether the commit succeeded, so that nothing is put twice.
 Each unit of work of a worker gets the previous receipt. So a bridge that gets all receipts of another bridge prevents it from
-committing again. The *owner* message identifies the active bridge by the prefix of its MsgIds.
+committing again. The *owner* message identifies the active bridge by the prefix of its MsgIds, and the previous bridges until
+their receipts have been claimed.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class Owner(msgspec.Struct, array_like=True):
     process: int
     #: number of shards, or 1 if the clients are not divided
     shards: int = 1
+    #: previous bridges that may still commit, because a takeover ended before it had their receipts
+    predecessors: list[Owner] = []
 
 
 class Identifiers:
@@ -113,16 +116,40 @@ class PersistentState:
         return _owner_on(self._queue)
 
     def own(self, workers: int, shards: int) -> list[bytes]:
-        """Become the owner, put a receipt for each worker's first unit of work, and commit. Return the receipts."""
-        while self._queue.remove(OWNER_MARK) is not None:
-            pass
-        owner = Owner(self._identifiers.prefix, workers, socket.gethostname(), os.getpid(), shards)
-        self._queue.put(OWNER_MARK, msgspec.msgpack.encode(owner), msg_id=self._identifiers.next())
+        """Become the owner, put a receipt for each worker's first unit of work, and commit. Return the receipts.
+
+        The owner message keeps the previous owner, and its predecessors, until `claim`.
+        """
+        former, prefix = self.owner(), self._identifiers.prefix
+        predecessors: list[Owner] = []
+        if former is not None:
+            predecessors = former.predecessors
+            if former.prefix != prefix:
+                predecessors = [*predecessors, msgspec.structs.replace(former, predecessors=[])]
+        for receipt in self._receipts_of(prefix):  # of an attempt that ended after its commit
+            self.remove(receipt)
         receipts = [self._identifiers.next() for _ in range(workers)]
         for receipt in receipts:
             self.put_receipt(receipt)
-        self._connection.commit()
+        self._commit_owner(Owner(prefix, workers, socket.gethostname(), os.getpid(), shards, predecessors))
         return receipts
+
+    def _commit_owner(self, owner: Owner) -> None:
+        """Put an owner message, commit the unit of work, and then remove older owner messages.
+
+        There is an owner message at any time, even if the connection is lost.
+        """
+        older = [message.md.MsgId for message in self._queue.browse(OWNER_MARK, with_body=False)]
+        self._queue.put(OWNER_MARK, msgspec.msgpack.encode(owner), msg_id=self._identifiers.next())
+        self._connection.commit()
+        for msg_id in older:
+            self.remove(msg_id)
+        self._connection.commit()
+
+    def _receipts_of(self, prefix: bytes) -> list[bytes]:
+        """Return the MsgIds of a bridge's receipts that are not in a unit of work in progress."""
+        msg_ids = [message.md.MsgId for message in self._queue.browse(RECEIPT_MARK, with_body=False)]
+        return [msg_id for msg_id in msg_ids if msg_id.startswith(prefix)]
 
     def disown(self) -> None:
         """Remove the owner and all receipts of a state queue that was empty before `own`, and commit."""
@@ -131,28 +158,21 @@ class PersistentState:
                 pass
         self._connection.commit()
 
-    def claim(self, former: Owner, is_given_up: Callable[[], bool]) -> None:
-        """Get the receipts of the previous owner and commit, so that it can no longer commit.
+    def claim(self, is_given_up: Callable[[], bool]) -> None:
+        """Get the receipts of the previous bridges and commit, so that they can no longer commit. Call it after `own`.
 
         Wait for missing receipts, which are in units of work in progress. Raises Stopped if `is_given_up` returns True.
         """
+        owner = self.owner()
+        if owner is None or not owner.predecessors:
+            return
         until = time.monotonic() + DOUBT_TIMEOUT
         is_reported = False
-        while True:
-            receipts = [
-                message.md.MsgId
-                for message in self._queue.browse(RECEIPT_MARK, with_body=False)
-                if message.md.MsgId.startswith(former.prefix)
-            ]
-            count = sum([self.remove(msg_id) for msg_id in receipts])
-            if count >= former.workers or time.monotonic() >= until:
-                if count < former.workers:
-                    log.warning("MQB4105W %s: receipts of the previous bridge are missing", self._name)
-                self._connection.commit()
-                return
+        while (missing := self._first_with_missing_receipts(owner.predecessors)) and time.monotonic() < until:
             self._connection.backout()
             if not is_reported:
                 is_reported = True
+                former, count = missing
                 log.warning(
                     "MQB4106W waiting for units of work of the previous bridge (host %s, process %d): found %d of %d "
                     "receipts",
@@ -164,6 +184,14 @@ class PersistentState:
             if is_given_up():
                 raise Stopped
             time.sleep(CLAIM_INTERVAL)
+        if missing:
+            log.warning("MQB4105W %s: receipts of the previous bridge are missing", self._name)
+        self._commit_owner(msgspec.structs.replace(owner, predecessors=[]))
+
+    def _first_with_missing_receipts(self, owners: list[Owner]) -> tuple[Owner, int] | None:
+        """Get the receipts of the owners. Return the first one whose receipts are incomplete, and their number."""
+        counts = [(owner, sum([self.remove(msg_id) for msg_id in self._receipts_of(owner.prefix)])) for owner in owners]
+        return next(((owner, count) for owner, count in counts if count < owner.workers), None)
 
     def was_committed(self, receipt: bytes, before: bytes, lost_at: float) -> bool:
         """Return whether the unit of work that puts `receipt` and gets `before` was committed.
@@ -239,11 +267,12 @@ def _check(owner: Owner | None, identifiers: Identifiers) -> None:
 
 
 def _owner_on(queue: StateQueue) -> Owner | None:
-    owner = next(queue.browse(OWNER_MARK), None)
-    if owner is None:
+    messages = list(queue.browse(OWNER_MARK))
+    if not messages:
         return None
     try:
-        return msgspec.msgpack.decode(owner.data, type=Owner)
+        # A bridge may have ended before it removed the older ones.
+        return msgspec.msgpack.decode(messages[-1].data, type=Owner)
     except msgspec.DecodeError:
         log.warning("MQB4104W %s: the owner message cannot be read", queue.name)
     return None

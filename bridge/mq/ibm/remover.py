@@ -366,8 +366,7 @@ class FirstRemover(Remover):
             except Stopped:
                 self.state.disown()
                 raise
-        if former is not None and former.prefix != self._identifiers.prefix:
-            self.state.claim(former, lambda: self.ending)
+        self.state.claim(lambda: self.ending)
         records, needless = self.state.read()
         for msg_id in needless:
             self.state.remove(msg_id)

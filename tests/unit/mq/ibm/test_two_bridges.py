@@ -17,6 +17,7 @@ from bridge.mq.mqi import MQError
 from bridge.telemetry.record import ReceivedRecord
 from bridge.telemetry.shard import Shard
 from bridge.wire import cmqc
+from tests.helpers.breakable_connection import Fault
 from tests.helpers.ibm_backends import (
     NONE,
     BreakableConnection,
@@ -144,6 +145,47 @@ async def test_a_takeover_waits_for_a_unit_of_work_in_progress(queue_manager: Qu
     gate.set()
     assert (await committing).failure == 0
     recovered = await asyncio.wait_for(waiting, PATIENCE)
+    await asyncio.wait_for(first.abandon(), PATIENCE)
+    await stop(second)
+    (record,) = recovered.records
+    assert isinstance(record, ReceivedRecord) and record.received == [1]
+    assert payloads(queue_manager) == {"a": [1]}
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("number", range(1, 31))
+async def test_a_takeover_that_begins_again_waits_for_a_unit_of_work_in_progress(
+    queue_manager: QueueManager, number: int, is_killed: bool
+) -> None:
+    """The second bridge loses its connection at any verb of its takeover, and continues, or ends and a third one follows."""
+    connections: list[tuple[str, BreakableConnection]] = []
+    first = await opened(queue_manager, NONE, connections=connections, probe_interval=10_000)
+    (publisher,) = (connection for kind, connection in connections if kind == "publisher")
+    gate = publisher.gates["commit"] = threading.Event()
+
+    def fill(unit: Unit) -> None:
+        unit.publications = [(publication("a", 1), False)]
+        keep(unit, ReceivedRecord("a", [1]))
+
+    committing = asyncio.ensure_future(ended(first, fill))
+    await happens(lambda: not first._publishers[0]._jobs and first._publishers[0].busy_since > 0)
+    state_queue = queue_manager.objects.queues[STATE_QUEUE]
+    await happens(lambda: sum(1 for _ in state_queue.messages()) < 3)
+    (await fence(first)).die()
+    fault = Fault("poller", number, after=True)
+    second = backend_of(queue_manager, fault)
+    opening = asyncio.ensure_future(second.open())
+    await happens(lambda: bool(fault.struck))
+    if is_killed:
+        await asyncio.wait_for(second.abandon(), PATIENCE)
+        opening.cancel()
+        second = backend_of(queue_manager, NONE)
+        opening = asyncio.ensure_future(second.open())
+    finished, _ = await asyncio.wait((opening,), timeout=0.2)
+    assert not finished
+    gate.set()
+    assert (await committing).failure == 0
+    recovered = await asyncio.wait_for(opening, PATIENCE)
     await asyncio.wait_for(first.abandon(), PATIENCE)
     await stop(second)
     (record,) = recovered.records
