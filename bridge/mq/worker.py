@@ -146,7 +146,7 @@ class Worker(ABC, Generic[Job]):
         self.lost_since = 0.0
         #: since when and why there is no connection. None if the queue manager answers, and before the first attempt
         self.silence: Silence | None = None
-        #: set when the first attempt to connect and to open objects is over
+        #: set when the first attempt to connect and to open objects is over, or when the worker is to end
         self.attempted = threading.Event()
         #: description and time.monotonic() of the last failure other than a lost connection
         self.failure = ""
@@ -220,6 +220,7 @@ class Worker(ABC, Generic[Job]):
             self._jobs.clear()
             self._ending = True
             self._changed.notify_all()
+        self.attempted.set()
         self.wake()
 
     def stop(self) -> None:
@@ -227,6 +228,7 @@ class Worker(ABC, Generic[Job]):
         with self._changed:
             self._ending = True
             self._changed.notify_all()
+        self.attempted.set()
         self.wake()
 
     def join(self, timeout: float) -> bool:

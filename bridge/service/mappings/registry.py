@@ -306,11 +306,14 @@ class Mappings:
         """Stop all mappings after their current units of work."""
         self._stopping.set()
         self._settle_now.set()
+        # A reload that waits for the queue manager has the lock until its mappings have ended.
+        for entry in self._entries.values():
+            entry.signal_stop()
         if self._settling is not None:
             await self._settling
         async with self._changing:
             running = [(name, entry) for name, entry in self._entries.items() if entry.runner is not None]
-            for _, entry in running:
+            for _, entry in running:  # of mappings that a reload has started in the meantime
                 entry.signal_stop()
             await asyncio.gather(*(self._stop(name, entry) for name, entry in running))
             self._environment.on_former_sessions = lambda: None

@@ -127,6 +127,31 @@ async def test_a_queue_manager_that_does_not_answer_delays_the_start_by_a_limite
     await mappings.stop()
 
 
+async def test_a_stop_does_not_wait_for_the_first_attempt_of_a_mapping(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue manager does not answer, and a reload waits for the subscription of a new mapping."""
+    monkeypatch.setattr(registry, "FIRST_ATTEMPTS", 10 * PATIENCE)
+    monkeypatch.setattr(registry, "STOP_TIMEOUT", 0.1)
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": A}, LINKS)
+    asked, answers = threading.Event(), threading.Event()
+    connect = scene.environment.connect
+
+    def hang(purpose: str) -> Any:
+        if purpose == "mapping c":
+            asked.set()
+            answers.wait(PATIENCE)
+        return connect(purpose)
+
+    monkeypatch.setattr(scene.environment, "connect", hang)
+    reload = asyncio.ensure_future(mappings.apply({"a": A, "c": C}, LINKS))
+    await happens(asked.is_set)
+    await asyncio.wait_for(mappings.stop(), PATIENCE / 2)
+    assert await reload == ["mapping c added"]
+    answers.set()
+
+
 async def test_a_reload_that_changes_a_paused_mapping_starts_it(scene: Scene) -> None:
     """A changed mapping is meant to run."""
     mappings = Mappings(scene.environment)
