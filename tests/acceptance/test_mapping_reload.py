@@ -10,8 +10,9 @@ import pytest
 
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.patience import until
+from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import RawClient
+from tests.helpers.remote_bridge import RemoteBridgeProcess
 
 BEFORE = """
 mappings:
@@ -93,3 +94,27 @@ def test_reload(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tm
     assert bridge.stop() == 0
     for words in (("reload",), ("mapping", "list")):
         assert "no bridge answers at" in Administrator(bridge).run(*words).stderr
+
+
+@pytest.mark.queue_managers("ibmmq")
+def test_a_reload_while_the_queue_manager_hangs(new_bridge: Callable[..., BridgeProcess], tmp_path: Any) -> None:
+    """A new mapping is added, and runs as soon as the queue manager answers. SIGTERM ends the bridge during a reload."""
+    bridge = new_bridge(config=f"control_socket: {tmp_path / 'control'}\n" + BEFORE)
+    assert isinstance(bridge, RemoteBridgeProcess)
+    bridge.start()
+    bridge.mqsc("DEFINE QLOCAL(KEPT)\nDEFINE QLOCAL(PAUSED)\nDEFINE QLOCAL(MORE)")
+    until(lambda: all(mapping["state"] == "running" for mapping in statuses(bridge).values()), lambda: statuses(bridge))
+    bridge.queue_manager.pause()
+    configure(bridge, MORE)
+    assert Administrator(bridge).does("reload") == "mapping more added\n"
+    assert statuses(bridge)["more"]["state"] == "starting"
+    bridge.queue_manager.resume()
+    until(lambda: statuses(bridge)["more"]["state"] == "running", lambda: statuses(bridge))
+
+    bridge.queue_manager.pause()
+    configure(bridge, MORE.replace("queue: MORE", "queue: KEPT"))
+    assert bridge.process is not None
+    bridge.process.send_signal(signal.SIGHUP)
+    bridge.process.send_signal(signal.SIGTERM)
+    bridge.process.wait(PATIENCE)
+    bridge.queue_manager.resume()
