@@ -20,7 +20,7 @@ from tests.helpers.mosquitto import Subscriber, publish
 ROOT = Path(__file__).parents[3]
 MIRROR = "http://deb.debian.org/debian"
 #: Timeout for the network and the package manager, in seconds.
-LONG = 900
+LONG = 3600
 #: The chroot of the tests, kept for the next run. It has the release of Debian on which the tests run, as the package does.
 BASE = ROOT / "build" / "chroot.tar"
 #: Dependencies of the package in Debian, and setpriv.
