@@ -125,7 +125,7 @@ def test_clients_without_an_identity(invoke: Any, authority: Authority, channel:
     result = checked(invoke, authority, config)
     assert (result.exit_code, result.stderr) == (0, "")
     notes = [line for line in result.stdout.splitlines() if line.startswith("note: ")]
-    assert ("note: channel A: clients without a user act as nobody" in "\n".join(notes)) is noted
+    assert ("note: channel A: clients without a user act as user nobody" in "\n".join(notes)) is noted
 
 
 @pytest.mark.parametrize(
