@@ -213,7 +213,7 @@ def test_nothing_is_certain_where_rows_are_missing(tmp_path: Path) -> None:
     story.out(3, "c", "t", b"a", 2, packet_id=1, since=1)
     story.archive(Outcome.STARTED, 10)  # killed at some time after 3
     story.session(Outcome.SUBSCRIBED, "c", 10, "t", 2).session(Outcome.CONNECTED, "c", 11)
-    story.out(12, "c", "t", b"a", 2, packet_id=1, since=5)  # of a publication whose row is missing
+    story.out(12, "c", "t", b"a", 2, packet_id=1, since=5)  # the row of its publication is missing
     story.put(20, "t", b"c", 2, packet_id=3).put(100, "t", b"d", 2, packet_id=4)
     story.out(101, "c", "t", b"d", 2, packet_id=4)
     story.write(tmp_path)

@@ -54,7 +54,7 @@ CASES: dict[str, tuple[Story, list[Interval]]] = {
         .session(Outcome.ENDED, "c", 5),
         [interval(0, 5.01), interval(0, 5.01, topic="b"), interval(0, client_id="d", topic="b")],
     ),
-    "what was not subscribed to can be unsubscribed from": (Story().session(U, "c", 5, "a/#"), []),
+    "an unsubscribe without a subscription": (Story().session(U, "c", 5, "a/#"), []),
     "a kill of the bridge ends clean sessions": (
         Story().archive(Outcome.STARTED, 0).session(S, "c", 1, "a/#", 1).session(S, "d", 2, "a/#", 1, durable=False)
         .archive(Outcome.STARTED, 9),

@@ -24,7 +24,7 @@ IBM_KEYS = (
     " probe_interval)"
 )
 
-#: A valid section for client mode. The addition of a row is in line 6.
+#: A valid section for client mode. The text of a case is added in line 6.
 CLIENT = "queue_manager:\n  type: ibm\n  name: QM1\n  channel: MQTT.BRIDGE\n  connections: mq1(1414)\n  "
 BINDINGS = "queue_manager:\n  type: ibm\n  name: QM1\n  mode: bindings\n  "
 CCDT = "queue_manager:\n  type: ibm\n  name: QM1\n  ccdt_url: file:///ccdt.json\n  "

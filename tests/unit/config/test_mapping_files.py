@@ -54,7 +54,7 @@ def test_files_directories_and_mappings_in_one_list(tmp_path: Path) -> None:
         one="mappings:\n  one: {from: {queue: ONE}, to: {mqtt: one}}\nlinks:\n",
     )
     (tmp_path / "maps" / "c.yml").write_text(f"mappings: {{c1: {A}}}")
-    (tmp_path / "maps" / ".d.yaml").write_text("what an editor leaves behind")
+    (tmp_path / "maps" / ".d.yaml").write_text("backup file of an editor")
     (tmp_path / "maps" / "readme.txt").write_text("no mapping")
     (tmp_path / "maps" / "deeper.yaml").mkdir()
     assert names(load(file)) == ["a1", "b2", "b1", "c1", "one", "c", "d"]

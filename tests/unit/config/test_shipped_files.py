@@ -22,7 +22,7 @@ from bridge.config.queue_manager import IbmQueueManagerConfig, ListenerConfig
 from bridge.config.tls import ClientTlsConfig
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
-#: Parts of mappings of both directions, which the example of one direction shows for the other.
+#: Parts of mappings that exist in both directions. The shipped file has an example for only one direction.
 COMMON = (FilterConfig, TextPayload, MappingBatchConfig)
 
 

@@ -132,7 +132,7 @@ def test_the_trial_of_a_mapping(tmp_path: Path) -> None:
 
 LINK = "links: {l: {host: h, client_id: 'b-{mapping}'}}"
 PIPELINE = "pipelines: {p: {from: {mqtt: 'a/#'}, mapping: chosen}}"
-#: mapping, further lines of the file, key of the mistake, what is expected
+#: mapping, further lines of the file, key of the mistake, expected value
 WRONG: dict[str, tuple[str, str, str, str]] = {
     "another word": ("from: {mqtt: a}, to: {queue: Q, as: user}", "", "mappings.chosen.to.as", "bridge or publisher"),
     "from a link": (

@@ -99,7 +99,7 @@ CORREL_ID = {"CorrelId": b"c".ljust(24, b"\0")}
         pytest.param(message(Folder.build("mqtt", {"msgid": "many"})), LEFT_OUT, id="mqtt.msgid"),
         pytest.param(message(Folder.build("usr", {"a": "x" * 65_536})), LEFT_OUT, id="User Property, too long"),
         pytest.param(message(Folder(b"<usr><a>1</usr>")), LEFT_OUT, id="usr folder"),
-        pytest.param(message(Folder(b"<jms><Dst>x</jms>")), LEFT_OUT, id="folder that nobody reads"),
+        pytest.param(message(Folder(b"<jms><Dst>x</jms>")), LEFT_OUT, id="folder that is not used"),
         pytest.param(message(Folder(b"<mqtt><qos>1</qos>")), cmqc.MQRC_RFH_FORMAT_ERROR, id="mqtt folder"),
         pytest.param(message(Folder(b"<mqps><Top>a</mqps>")), cmqc.MQRC_RFH_FORMAT_ERROR, id="mqps folder"),
         pytest.param(message(Folder.build("mqtt", {"qos": 3})), cmqc.MQRC_RFH_FORMAT_ERROR, id="mqtt.qos: 3"),
@@ -112,7 +112,7 @@ CORREL_ID = {"CorrelId": b"c".ljust(24, b"\0")}
     ],
 )  # fmt: skip
 def test_malformed_headers_have_the_same_effect_everywhere(source: Message, answer: Publication | int) -> None:
-    """The table of `bridge.telemetry.headers`: the same for clients, mappings, the archive and tracing."""
+    """The table in `bridge.telemetry.headers` applies to clients, mappings, the archive and tracing."""
     config = {"from": {"queue": "Q"}, "to": {"mqtt": "out", "link": "plant"}}
     rule = ToMqttRule("m", ToMqttMapping.model_validate(config), "QM1")
     provenance = provenance_of(source, 0)
