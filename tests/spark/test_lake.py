@@ -82,6 +82,7 @@ def test_killed_again_and_again(format: str, queues: Queues, tmp_path: Path) -> 
     [
         (["--queue", "NO.SUCH.QUEUE", "--once"], "MQRC_UNKNOWN_OBJECT_NAME"),
         (["--once"], "expected --queue or --topic"),
+        (["--topic", "plant/#"], "--topic: requires a configuration file or a broker\nhint: add --config FILE"),
         (["--queue", "Q", "--columns", "nothing"], "unknown column nothing; the columns are queue, topic, md"),
         (
             ["--queue", "Q", "--option", "startingOffsets=earliest"],
