@@ -173,7 +173,7 @@ def test_the_start_is_not_lost_if_the_process_is_killed_before_its_first_file(ma
     assert own(directory) == [("gap", 1), ("started", 0), ("stopped", 0)]
 
 
-def test_a_process_that_dies_while_the_service_stops(make: Any, directory: Path) -> None:
+def test_a_process_killed_while_the_service_stops_is_replaced(make: Any, directory: Path) -> None:
     queue = make()
     queue.start()
     hand(queue, "a")

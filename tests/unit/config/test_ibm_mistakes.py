@@ -128,7 +128,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("text", "messages"), MISTAKES.items())
-def test_mistake(text: str, messages: str, tmp_path: Path) -> None:
+def test_a_mistake_in_the_section_is_reported_with_its_position(text: str, messages: str, tmp_path: Path) -> None:
     assert mistakes_of(tmp_path, text) == messages.splitlines()
 
 

@@ -34,12 +34,12 @@ def names(configuration: Configuration) -> list[str]:
     return list(configuration.mappings)
 
 
-def test_by_name(tmp_path: Path) -> None:
+def test_mappings_can_be_in_the_configuration_file(tmp_path: Path) -> None:
     assert names(load(written(tmp_path, bridge=f"mappings: {{a: {A}, b: {B}}}"))) == ["a", "b"]
 
 
 @pytest.mark.parametrize("text", ["mappings:", "mappings: {}", "mappings: []", "mappings: [{}]", "mappings: [empty]"])
-def test_none(text: str, tmp_path: Path) -> None:
+def test_a_configuration_needs_no_mappings(text: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert load(written(tmp_path, bridge=text)) == Configuration()
 
@@ -156,7 +156,7 @@ def test_a_mistake_names_its_file(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_mistake_of_files(files: dict[str, str], messages: str, tmp_path: Path) -> None:
+def test_a_mistake_in_the_list_of_files_is_reported(files: dict[str, str], messages: str, tmp_path: Path) -> None:
     assert problems(written(tmp_path, **files)) == messages.splitlines()
 
 

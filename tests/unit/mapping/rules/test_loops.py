@@ -105,7 +105,7 @@ MIRROR = {"out": to_mqtt("{t}", topic="{t...}", link="five"), "in": to_mq("{t...
         pytest.param({"a": to_mqtt("plant/{usr.where|mqname}", topic="plant/+/x")}, [], id="mqname leaves no / in it"),
     ],
 )
-def test_detected_loops(mappings: dict[str, Any], expected: list[tuple[tuple[str, ...], bool, bool]]) -> None:
+def test_loops_are_detected(mappings: dict[str, Any], expected: list[tuple[tuple[str, ...], bool, bool]]) -> None:
     assert [(loop.names, loop.certain, loop.uncut) for loop in loops(mappings, LINKS, "QM1")] == expected
 
 
@@ -140,7 +140,7 @@ def test_a_loop_that_loses_its_mark_once_is_described_as_such() -> None:
         pytest.param((), "five", "a", None, id="no mapping at all"),
     ],
 )
-def test_cut(hops: tuple[str, ...], place: str, name: str, expected: str | None) -> None:
+def test_marks_cut_loops_at_run_time(hops: tuple[str, ...], place: str, name: str, expected: str | None) -> None:
     guard = LoopGuard({**MIRROR, "queue": to_mqtt("a", queue="Q")}, "QM1", LINKS)
     assert guard.closes(hops, place, name) == expected
 
@@ -206,7 +206,7 @@ def test_a_topic_from_a_template_matches_its_pattern(pieces: list[str], data: st
     assert overlaps(topic_levels(template, {"one"}), template.render(scope.get).split("/"))
 
 
-def test_patterns_of_up_to_three_levels_overlap_as_their_topics_say() -> None:
+def test_patterns_of_up_to_three_levels_overlap_if_they_have_a_common_topic() -> None:
     """All patterns. `$` matters only at the beginning of the topic, wherever it is in the patterns."""
     levels = ("a", "$x", "+", "#")
     patterns = [list(pattern) for length in (1, 2, 3) for pattern in itertools.product(levels, repeat=length)]

@@ -99,12 +99,14 @@ PUBLISHED = {"mqtt": {"clientId": "dev-1", "qos": 1, "msgid": 9}, "mqps": {"Top"
                      id="hop mark"),
     ],
 )  # fmt: skip
-def test_attribute(attributes: dict[str, Any], source: Message, expected: dict[str, Any]) -> None:
+def test_attributes_change_the_publication(
+    attributes: dict[str, Any], source: Message, expected: dict[str, Any]
+) -> None:
     standard = Publication(topic="out", payload=b"21.5", qos=0, user=b"app", hops=("QM1/m2",))
     assert published(rule(attributes), source) == msgspec.structs.replace(standard, **publication_fields(expected))
 
 
-def test_retained(subtests: pytest.Subtests) -> None:
+def test_attributes_determine_the_retain_flag(subtests: pytest.Subtests) -> None:
     for body in [b"on", b""]:
         for came in [False, True]:
             for retained, override in [("as-published", None), ("never", False), ("always", True)]:
@@ -132,7 +134,7 @@ def test_retained(subtests: pytest.Subtests) -> None:
                      message(b"\x40\xf1\xf2\x40", CodedCharSetId=37), b'{"v":"12","from":"app"}', id="json: an object"),
     ],
 )  # fmt: skip
-def test_payload(payload: dict[str, Any], source: Message, expected: bytes) -> None:
+def test_attributes_convert_the_payload(payload: dict[str, Any], source: Message, expected: bytes) -> None:
     assert published(rule(payload=payload), source).payload == expected
 
 
@@ -142,7 +144,7 @@ def test_an_empty_retained_message_is_not_converted(payload: dict[str, Any]) -> 
     assert output.retain and output.payload == b""
 
 
-def test_topic(subtests: pytest.Subtests) -> None:
+def test_templates_determine_the_topic(subtests: pytest.Subtests) -> None:
     for source, to, source_message, topic, expected in [
         ({"queue": "Q"}, "{topic}", message(folders=PUBLISHED), None, "plant/1/speed"),
         ({"queue": "Q"}, "{clientId}/{messageId}/{qos}/{retained}", message(folders=PUBLISHED), None, "dev-1/9/1/true"),
@@ -158,7 +160,7 @@ def test_topic(subtests: pytest.Subtests) -> None:
             assert (output.topic if output is not None else None) == expected
 
 
-def test_source() -> None:
+def test_a_rule_has_its_source() -> None:
     assert (rule().queue, rule().source_filter) == ("Q", None)
     of_topic = rule(**{"from": {"topic": "plant/{rest...}"}})
     assert (of_topic.queue, of_topic.source_filter) == (None, "plant/#")

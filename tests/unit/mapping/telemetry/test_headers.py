@@ -27,7 +27,7 @@ def message(*folders: Folder, **fields: Any) -> Message:
     return Message(md, chain.data)
 
 
-def test_headers_of_a_client_publication() -> None:
+def test_headers_of_a_client_publication_are_read() -> None:
     stored = to_mq(Publish("a/b", b"x", 1, True, False, 9), ClientIdentity("dev-1", b"op"))
     assert publication_of(Message(stored.md, stored.data_as(retained=True))) == Publication(
         topic="a/b", payload=b"x", qos=1, retain=True, packet_id=9, client_id="dev-1", user=b"op"
@@ -48,7 +48,7 @@ def test_values_from_other_sources_take_precedence(known: dict[str, Any], expect
 
 
 @pytest.mark.parametrize(("persistence", "qos"), [(0, 0), (1, 2)])
-def test_a_message_of_an_mq_application(persistence: int, qos: int) -> None:
+def test_headers_of_a_message_of_an_mq_application_are_read(persistence: int, qos: int) -> None:
     output = publication_of(Message(MQMD(Persistence=persistence, Expiry=300, UserIdentifier=b"app"), b"x"), topic="t")
     assert output == Publication(topic="t", payload=b"x", qos=qos, user=b"app", expiry=30.0)
 
@@ -65,7 +65,7 @@ def test_a_message_of_an_mq_application(persistence: int, qos: int) -> None:
         ([], "usr", {}),
     ],
 )
-def test_properties(folders: list[Folder], name: str, expected: dict[str, str]) -> None:
+def test_folders_are_read_as_properties(folders: list[Folder], name: str, expected: dict[str, str]) -> None:
     assert Headers(message(*folders)).folder(name) == expected
 
 
