@@ -257,8 +257,13 @@ class BridgeProcess:
         return [json.loads(line) for line in process.stdout.decode().splitlines()]
 
     def wait_for_depth(self, queue: str, depth: int) -> None:
-        """Wait until a queue has this number of messages. Acknowledged messages are removed a moment later."""
-        eventually(lambda: self.mq_json("display", f"QLOCAL('{queue}')", "CURDEPTH")[0]["CURDEPTH"], depth)
+        """Wait until a queue has this number of messages, all committed. Acknowledged messages are removed a moment later."""
+
+        def status() -> tuple[int, str]:
+            (row,) = self.mq_json("display", f"QSTATUS('{queue}')", "CURDEPTH", "UNCOM")
+            return row["CURDEPTH"], row["UNCOM"]
+
+        eventually(status, (depth, "NO"))
 
     def user_of_copy(self, publisher: str, subscriber: str) -> str:
         """Return the UserIdentifier of a publication at an application that subscribes as `subscriber`."""

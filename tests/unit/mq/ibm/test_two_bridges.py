@@ -125,6 +125,7 @@ async def test_a_takeover_waits_for_a_unit_of_work_in_progress(queue_manager: Qu
     """It is committed, and the next bridge reads the record that belongs to it."""
     connections: list[tuple[str, BreakableConnection]] = []
     first = await opened(queue_manager, NONE, connections=connections, probe_interval=10_000)
+    await happens(lambda: any(kind == "publisher" for kind, _ in connections))
     (publisher,) = (connection for kind, connection in connections if kind == "publisher")
     gate = publisher.gates["commit"] = threading.Event()
 
@@ -160,6 +161,7 @@ async def test_a_takeover_that_begins_again_waits_for_a_unit_of_work_in_progress
     """The second bridge loses its connection at any verb of its takeover, and continues, or ends and a third one follows."""
     connections: list[tuple[str, BreakableConnection]] = []
     first = await opened(queue_manager, NONE, connections=connections, probe_interval=10_000)
+    await happens(lambda: any(kind == "publisher" for kind, _ in connections))
     (publisher,) = (connection for kind, connection in connections if kind == "publisher")
     gate = publisher.gates["commit"] = threading.Event()
 
