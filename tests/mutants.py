@@ -209,9 +209,9 @@ MUTANTS = (
     Mutant("mq/ibm/browser.py", "if message.md.MsgId in self._known:", "if False:", IBM),
     Mutant("mq/ibm/transmission.py", "if queued.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:", "if False:", IBM),
     Mutant(
-        "mq/ibm/remover.py",
-        "former.prefix != self._identifiers.prefix",
-        "former.prefix == self._identifiers.prefix",
+        "mq/ibm/persistent_state.py",
+        "former.prefix != prefix",
+        "former.prefix == prefix",
         IBM,
     ),
     Mutant(
