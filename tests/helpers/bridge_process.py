@@ -105,8 +105,8 @@ class BridgeProcess:
                 return self._start()
             except BridgeFailed:
                 # While it was stopped, its port may have become that of another connection, which ends.
-                taken = self.port and "another broker running there" in self.log[-1_000:]
-                if not taken or time.monotonic() > before:
+                port_in_use = self.port and "another broker running there" in self.log[-1_000:]
+                if not port_in_use or time.monotonic() > before:
                     raise
                 self.ended()
                 time.sleep(0.2)

@@ -163,11 +163,11 @@ def test_a_package_without_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("choice", "there", "taken"),
+    ("choice", "there", "package"),
     [("auto", ["ibmmq", "pymqi"], "ibmmq"), ("auto", ["pymqi"], "pymqi"), ("pymqi", ["ibmmq", "pymqi"], "pymqi")],
 )
-def test_the_package_that_is_used(choice: Any, there: list[str], taken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_package_that_is_used(choice: Any, there: list[str], package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     modules = {name: object() if name in there else None for name in ("ibmmq", "pymqi")}
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
-    assert load_library(choice) is modules[taken]
+    assert load_library(choice) is modules[package]

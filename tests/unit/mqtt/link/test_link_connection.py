@@ -296,10 +296,10 @@ def test_an_idle_link_wakes_up_for_its_keep_alive(
 def test_a_broker_that_is_silent_for_longer_than_keep_alive_is_disconnected(
     broker: FakeBroker, link: LinkFactory, impatient: None
 ) -> None:
-    left = link(broker.port, broker.version, keep_alive=1)
+    tested_link = link(broker.port, broker.version, keep_alive=1)
     peer = broker.connected()
     peer.expect(PINGREQ)
-    assert "Keep alive timeout" in left.state_where(LinkPhase.WAITING).error
+    assert "Keep alive timeout" in tested_link.state_where(LinkPhase.WAITING).error
 
 
 @pytest.mark.parametrize("answering", ["nothing", "CONNACK"])
@@ -308,13 +308,16 @@ def test_a_broker_that_never_answers_is_disconnected(
 ) -> None:
     monkeypatch.setattr(link_connection, "ANSWER_TIME", 0.01)
     monkeypatch.setattr(link_connection, "TURN", 0.01)
-    left = link(broker.port, broker.version, topic_filter="t")
+    tested_link = link(broker.port, broker.version, topic_filter="t")
     peer, _ = broker.connecting()
     if answering == "CONNACK":
         peer.send(peer.connack())
-        assert left.state_where(LinkPhase.WAITING).error in ("no SUBACK within 0.01 s", "no CONNACK within 0.01 s")
+        assert tested_link.state_where(LinkPhase.WAITING).error in (
+            "no SUBACK within 0.01 s",
+            "no CONNACK within 0.01 s",
+        )
     else:
-        assert left.state_where(LinkPhase.WAITING).error == "no CONNACK within 0.01 s"
+        assert tested_link.state_where(LinkPhase.WAITING).error == "no CONNACK within 0.01 s"
 
 
 def test_stop_sends_queued_packets_and_disconnects(broker: FakeBroker, link: LinkFactory) -> None:

@@ -241,8 +241,8 @@ def test_opening(app: Manager, grants: str, od: MQOD, options: int, missing: str
     app.ok("DEFINE TOPIC(NEWS) TOPICSTR('news')")
     app.ok("DEFINE QALIAS(NEWS) TARGET(NEWS) TARGTYPE(TOPIC)")
     if grants:
-        what, authorities = grants.split()
-        kind, profile = ("QMGR", "MQB1") if what == "QMGR" else ("QUEUE", "Q" if what == "QUEUE" else what)
+        subject, authorities = grants.split()
+        kind, profile = ("QMGR", "MQB1") if subject == "QMGR" else ("QUEUE", "Q" if subject == "QUEUE" else subject)
         grant(app, "PRINCIPAL('app')", profile, authorities, kind)
     assert refusal(app, "app", od, options) == missing
 
