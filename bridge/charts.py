@@ -28,7 +28,7 @@ class Chart(msgspec.Struct, frozen=True):
     """A chart, ready to be drawn."""
 
     title: str
-    #: what a person reads who does not see the picture
+    #: alternative text for screen readers
     description: str
     svg: Markup
     #: the name of each series and its last value

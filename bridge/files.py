@@ -25,7 +25,7 @@ def durable_file(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.unlink(missing_ok=True)
-    # A symbolic link that somebody else has created is not followed.
+    # O_EXCL does not follow a symbolic link that another user has created.
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -52,7 +52,7 @@ class LakeTarget(ABC):
 
     @abstractmethod
     def recover(self, spool: Spool) -> None:
-        """Complete what a crash interrupted: delete the segments of a spool that are in the target already."""
+        """Complete a write that a crash interrupted: delete the segments of a spool that are in the target already."""
 
     @abstractmethod
     def write(self, spool: Spool, segments: Sequence[Segment]) -> None:
@@ -208,7 +208,7 @@ class LakeWriter:
                 with self._failures(filler.spool):
                     self._target.recover(filler.spool)
             while not stop.is_set():
-                # In this order: what a reader that has finished has read is in its spool.
+                # Check first, write second: the spool of a finished reader contains all messages that it has read.
                 finished = once and all(filler.finished for filler in self._fillers.values())
                 wrote = [self._write(source, filler, at_once=finished) for source, filler in self._fillers.items()]
                 if not any(wrote):

@@ -1,4 +1,4 @@
-"""The files that the bridge ships beside its modules: `deploy/…` and `mappings/…`."""
+"""The files that the bridge ships next to its modules: `deploy/…` and `mappings/…`."""
 
 from pathlib import Path
 

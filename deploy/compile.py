@@ -39,8 +39,9 @@ class CustomBuildHook(BuildHookInterface[Any]):
     """Compile the modules for a wheel if MQBRIDGE_COMPILE is 1."""
 
     def dependencies(self) -> list[str]:
-        """Return the requirements of the hook, except hatchling."""
-        return self.metadata.core.optional_dependencies["compile"] if wanted() else []
+        """Return the requirements of the hook, except hatchling. mypyc reads the types of the bridge's packages."""
+        core = self.metadata.core
+        return [*core.dependencies, *core.optional_dependencies["compile"]] if wanted() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable" or not wanted():

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import threading
@@ -81,6 +82,7 @@ def produce(devices: list[paho.Client], stop: threading.Event) -> None:
 
 def main() -> None:
     """Take all screenshots."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     stop = threading.Event()
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)

@@ -8,6 +8,7 @@ appears.
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import signal
@@ -131,6 +132,7 @@ def record(directory: Path) -> Recording:
 
 def main() -> None:
     """Write the file."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     with tempfile.TemporaryDirectory() as directory:
         TARGET.write_text(record(Path(directory)).svg(), encoding="utf-8")
 

@@ -62,8 +62,9 @@ for machine in ${FRESH:-bookworm-root bookworm-user trixie-root trixie-user}; do
         begin=$(date +%s)
         inside "$started" ""
         echo "test-fresh: make run: $((($(date +%s) - begin + 30) / 60)) min"
-        begin=$(date +%s)
-        inside "make test ARGS=\"\$1\"" "$*"
+        begin=$(date +%s) status=0
+        # The steps without a network follow failed tests, too.
+        inside "make test ARGS=\"\$1\"" "$*" || status=$?
         echo "test-fresh: make test: $((($(date +%s) - begin + 30) / 60)) min"
         echo "test-fresh: without a network"
         unshare --net sh -eu -c "
@@ -73,6 +74,7 @@ for machine in ${FRESH:-bookworm-root bookworm-user trixie-root trixie-user}; do
             make test ARGS=tests/unit/wire"
         left=$(ps -e -o pid=,args= | awk "\$1 != 1 && !/awk|ps -e/")
         [ -z "$left" ] || { echo "left running:"; echo "$left"; exit 1; }
+        exit $status
     ' fresh.sh "$root" "$user" "$home/mqbridge" "$@" >"$log" 2>&1; then
         counts=$(grep -E '^(=+ )?[0-9]+ passed.* in ' "$log" | head -1)
         echo "test-fresh: $counts"

@@ -19,7 +19,7 @@ class Setting(msgspec.Struct, frozen=True):
     value: str
     #: the default, or None if the option has none
     default: str | None
-    #: the place in the file, such as `bridge.yaml:7`; the option of the command line; or `default`
+    #: the place in the file, such as `bridge.yaml:7`, the option of the command line, or `default`
     source: str
 
     @property

@@ -21,15 +21,15 @@ def advice(configuration: Configuration) -> Iterator[str]:
     for channel in configuration.channels:
         if may_be_nobody(channel) and (channel.authentication or _is_open(channel)):
             yield (
-                f"channel {channel.name}: clients without a user act as nobody, a user that MQ does not know; set"
-                " mcauser of the channel"
+                f"channel {channel.name}: clients without a user act as user nobody, which MQ does not know; hint:"
+                " set mcauser of the channel"
             )
     for channel in configuration.channels:
         if (part := _origin_of_user(channel)) and not is_mapped(configuration, channel):
             instead = "set use_client_id: false" if channel.use_client_id else "set mcauser of the channel"
             yield (
                 f"channel {channel.name}: clients with a {part} longer than 12 bytes, the length of an MQ user, are rejected"
-                f" unless a channel authentication record maps them to a user; or {instead}"
+                f" unless a channel authentication record maps them to a user; hint: add such a record, or {instead}"
             )
     on_ibm_mq = configuration.queue_manager.type == "ibm"
     for channel in configuration.channels:

@@ -73,8 +73,8 @@ class LinkConfig(Section):
     cluster do."""
     failover_sessions: Annotated[FailoverSessions, values.choice(FailoverSessions)] = "separate"
     """Whether `host` and the addresses of `failover` know the same sessions. `shared`: nodes of a cluster that replicates
-    sessions. `separate`: each address has its own sessions, and an exactly-once batch is finished at the address where it was
-    begun."""
+    sessions. `separate`: each address has its own sessions, and an exactly-once batch is finished at the address where it
+    started."""
     version: Annotated[LinkVersion, values.choice(LinkVersion)] = "5"
     """MQTT version. 3.1.1 has no properties, so the hop mark, expiry and user properties are not sent."""
     bridge_bit: Truth = False

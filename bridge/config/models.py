@@ -618,7 +618,7 @@ def _mapping_clashes(
         sentence = "a mapping without from.requests_queue, because pipelines do not look up the requests of answers"
         yield Clash(place, sentence, f"{used!r}")
     elif isinstance(mapping, ToMqttMapping) and mapping.source.queue is not None and _dead_letters_others(mapping):
-        sentence = "a mapping whose filter has others: discard, because a pipeline omits what a filter does not accept"
+        sentence = "a mapping whose filter has others: discard, because a pipeline omits messages that a filter rejects"
         yield Clash(place, sentence, f"{used!r}")
     elif isinstance(mapping, ToMqMapping) and not mapping.attributes.rfh2 and mapping.attributes.has_typed_properties:
         sentence = "a mapping without types of properties, or with rfh2: true, because properties of rows are text"

@@ -80,7 +80,7 @@ def _peer_name(text: str) -> None:
 
 
 class ListenerConfig(Section):
-    """A TCP listener for MQ applications in other processes. Without authentication, everyone who can reach it is trusted."""
+    """A TCP listener for MQ applications in other processes. Without authentication, all applications are trusted."""
 
     # These precede `address`, whose validator needs them: pydantic validates in the order of definition.
     allow_anonymous_remote: Truth = False

@@ -282,6 +282,7 @@ class LinkHandshake:
         self._address = address
         self._on_accepted = accepted
         self._version_5 = config.version == "5"
+        self._clean = False
         self.accepted = False
         self.session_present = False
         self.limits = Limits()
@@ -299,6 +300,7 @@ class LinkHandshake:
     def connect(self, password: str | None, clean: bool) -> None:
         """Open the network connection and queue CONNECT. Raises LinkLost."""
         client, config = self.client, self._config
+        self._clean = clean
         if config.user is not None or password is not None:
             client.username_pw_set(config.user or "", password)
         if config.bridge_bit:
@@ -369,6 +371,11 @@ class LinkHandshake:
             text = f"the broker rejected CONNECT: {_explained(reason, properties)}"
             self._refused = (LinkLost if reason.value in _PASSING else LinkRefused)(text)
             return
+        if self._version_5 and self._clean and flags.session_present:
+            # The link has no state of this session, so packet identifiers could have another meaning at the broker.
+            failure = LinkLost("MQTT-3.2.2-4: the broker continues a session although the link requested a new one")
+            failure.violation = Violation.MALFORMED
+            raise failure
         self.limits = Limits(
             receive_maximum=getattr(properties, "ReceiveMaximum", 65535),
             maximum_qos=getattr(properties, "MaximumQoS", 2),

@@ -308,7 +308,10 @@ class LinkConnection:
         return self._outbox.publish(publications, packet_ids, dup, True, timeout)
 
     def release(self, packet_ids: Sequence[int], timeout: float = ANSWERS_TIMEOUT) -> None:
-        """Send PUBREL and wait for all PUBCOMPs, also for packet identifiers of an earlier connection. Raises LinkLost."""
+        """Send PUBREL, in the order of PUBREC, and wait for all PUBCOMPs. Raises LinkLost.
+
+        The packet identifiers may be those of an earlier connection or process.
+        """
         self._outbox.release(packet_ids, timeout)
 
     def _submit(self, generation: int, packets: bytes) -> bool:
@@ -488,7 +491,8 @@ class LinkConnection:
 
     def _serve(self, handshake: LinkHandshake) -> Iterator[Pause]:
         """Exchange packets until the link is stopped. Raises LinkLost."""
-        keep_alive = math.ceil(self._config.keep_alive) or math.inf
+        # Server Keep Alive, if CONNACK contains it, or else the configured one (MQTT-3.1.2-21).
+        keep_alive = handshake.client.keepalive or math.inf
         self._read_at = self._wrote_at = time.monotonic()
         wait = linger = TURN
         while not self._stopping.is_set():

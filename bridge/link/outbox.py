@@ -222,6 +222,8 @@ class LinkOutbox:
         self._enough = 0
         #: packet identifiers of interrupted QoS 2 flows that the broker may still know
         self._stale: set[int] = set()
+        #: packet identifiers that the broker has answered with PUBREC and not yet with PUBCOMP, in the order of PUBREC
+        self._recorded: dict[int, None] = {}
         self._last_packet_id = 0
         self._submitted = self._written = 0
 
@@ -262,7 +264,8 @@ class LinkOutbox:
             self._window.receive_maximum = self.in_flight_limit
             if not session_present:
                 self._stale.clear()
-            stale = list(self._stale)
+                self._recorded.clear()
+            stale = self._in_order_of_pubrec(sorted(self._stale))
             self._submitted = self._written = 0
             self._changed.notify_all()
         if stale:
@@ -315,6 +318,12 @@ class LinkOutbox:
                 except WrongAcknowledgement as wrong:
                     self._accept(answer, wrong)
                     continue
+                if step is _RELEASING:
+                    # If the publication was sent again, the last PUBREC counts.
+                    self._recorded.pop(packet_id, None)
+                    self._recorded[packet_id] = None
+                elif isinstance(answer, Pubcomp):
+                    self._recorded.pop(packet_id, None)
                 if delivery is None or isinstance(step, Step):
                     if step is Step.PUBREL and (delivery is not None or packet_id in self._stale):
                         # The worker may still send any other packet identifier again, and PUBLISH must not follow PUBREL
@@ -431,8 +440,13 @@ class LinkOutbox:
         with self._calls, self._changed:
             generation = self._begin_call(True)
             self._add((packet_id, Phase.AWAITING_PUBCOMP, index) for index, packet_id in enumerate(packet_ids))
-            self._hand_over(generation, _releases(packet_ids))
+            self._hand_over(generation, _releases(self._in_order_of_pubrec(packet_ids)))
             self._await(generation, 0, True, deadline)
+
+    def _in_order_of_pubrec(self, packet_ids: Sequence[int]) -> list[int]:
+        """Return packet identifiers in the order of PUBREL (MQTT-4.6.0-4). Those of earlier processes precede the others."""
+        positions = {packet_id: position for position, packet_id in enumerate(self._recorded)}
+        return sorted(packet_ids, key=lambda packet_id: positions.get(packet_id, -1))
 
     def _begin_call(self, holding: bool) -> int:
         failure = None

@@ -349,14 +349,16 @@ class DeadLetterQueue:
     ) -> Iterator[Retried]:
         """Yield the outcome of each message within `timeout` seconds."""
         deadline, pause = time.monotonic() + timeout, _MIN_PAUSE
+        reasons = [""] * len(pending_retries)
         while pending_retries:
             remaining: list[_PendingRetry] = []
             waiting: list[str] = []
-            for pending in pending_retries:
+            for pending, reason in zip(pending_retries, reasons, strict=True):
                 # If a mapping is blocked, this loop searches a long queue for each of many messages.
                 if time.monotonic() >= deadline:
                     remaining.append(pending)
-                    waiting.append(f"its outcome is unknown after {timeout:g} s")
+                    unknown = f"its outcome is unknown after {timeout:g} s"
+                    waiting.append(f"{unknown}: {reason}" if reason else unknown)
                     continue
                 queue = pending.delivery.destination.name if pending.delivery.mapping else transmission_queue
                 # In this order: after the commit of the get, the message was either dead-lettered or never will be.
@@ -368,7 +370,7 @@ class DeadLetterQueue:
                     waiting.append(why)
                 else:
                     yield Retried(letter=pending.letter, place=pending.delivery.place)
-            pending_retries = remaining
+            pending_retries, reasons = remaining, waiting
             if pending_retries and time.monotonic() >= deadline:
                 for pending, why in zip(remaining, waiting, strict=True):
                     yield Retried(
@@ -395,7 +397,7 @@ class DeadLetterQueue:
         except MQError as error:
             raise_if_lost(error)
             if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
-                return f"the bridge may still have to process it: queue {queue} cannot be browsed: {error}"
+                return f"queue {queue} cannot be browsed: {error}"
         else:
             return f"it is on queue {queue}"
         return f"queue {queue} has uncommitted messages" if self._has_uncommitted(queue) else ""

@@ -108,6 +108,19 @@ def test_options_that_a_channel_grants(new_bridge: Callable[..., BridgeProcess])
         assert ended(client).reason_code == ReasonCode.SERVER_SHUTTING_DOWN
 
 
+@pytest.mark.parametrize("requested", [None, 0, 1])
+def test_connack_contains_neither_response_information_nor_user_properties(
+    bridge: BridgeProcess, unique: str, requested: int | None
+) -> None:
+    """MQTT-3.1.2-28, MQTT-3.2.2-20: the bridge never sends them, so CONNACK fits into a small Maximum Packet Size."""
+    for size in (30, None):
+        properties = ConnectProperties(request_response_information=requested, maximum_packet_size=size)
+        with RawClient(bridge.port, unique, level=5, properties=properties) as client:
+            connack = client.connect()
+            assert connack.properties is not None
+            assert (connack.properties.response_information, connack.properties.user_property) == (None, ())
+
+
 def test_a_publication_that_expires_at_once(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.3.2-5, -6: it arrives with Message Expiry Interval 0, or not at all."""
     with client_of(bridge, unique) as client:

@@ -13,7 +13,7 @@ from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.patience import PATIENCE
 from tests.helpers.scrape import admin_url
 
-#: The token of an application is this and its name.
+#: The token of an application is this text, followed by its name.
 TOKEN = "the-token-of-application-"
 
 

@@ -43,7 +43,7 @@ from tests.ibm_standin.mqi.connection import StandInConnection
 TRANSMISSION_QUEUE = DEFAULT_TRANSMISSION_QUEUE
 DEAD_LETTER_QUEUE = "SYSTEM.DEAD.LETTER.QUEUE"
 _QUEUES = (TRANSMISSION_QUEUE, STATE_QUEUE, DEAD_LETTER_QUEUE)
-#: Names are of this run: on a real queue manager, objects of a run that was killed are still there.
+#: Names are unique to this run: on a real queue manager, objects of a killed run still exist.
 _RUN = f"{time.time_ns() // 1_000_000:X}"
 _names = itertools.count(1)
 
@@ -89,7 +89,7 @@ class Place(ABC):
         """Return the body of a record of version 1: that of an older bridge with this backend."""
 
     async def restart(self) -> None:
-        """Do to the queue manager what a restart of the bridge does."""
+        """Restart the queue manager if a restart of the bridge does so."""
         return
 
     @abstractmethod
@@ -101,7 +101,7 @@ class Place(ABC):
         return
 
     async def application(self, work: Callable[[Connection], Result]) -> Result:
-        """Let an MQ application do some work."""
+        """Run work of an MQ application on a separate thread, with a new connection."""
 
         def run() -> Result:
             connection = self.connect()
@@ -260,7 +260,7 @@ def local(directory: Path) -> Iterator[Place]:
     """The backend of threads in the stand-in's process, with synchronous puts."""
     with ServedQueueManager(directory, objects=False) as manager:
         place = Elsewhere(lambda: StandInConnection(manager.itself, "contract"), asynchronous=False)
-        # Not at once, because nothing requests answers of the command server.
+        # Authorities are enforced later, because this place has no command server that changes them.
         place.enforce_authorities = manager.itself.enforce_authorities
         yield place
 

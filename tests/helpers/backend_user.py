@@ -77,7 +77,7 @@ class Bridge:
         except MQError:
             await self.stop()
             raise
-        # A queue manager that others use may have those of others.
+        # A shared queue manager may have subscriptions of other tests.
         recovered.subscriptions = [
             subscription for subscription in recovered.subscriptions if self.place.root in subscription.topic_filter
         ]

@@ -59,7 +59,7 @@ class BridgeProcess:
         self.env = {**os.environ, **self.own_env}
         #: standard error of all runs
         self.log_file = data_directory.with_suffix(".log")
-        #: start of the current run in the log file
+        #: offset of the current run in the log file
         self._log_begin = 0
         #: ports by channel name. That of the first channel stays the same over restarts
         self.ports: dict[str, int] = {}
@@ -104,7 +104,7 @@ class BridgeProcess:
             try:
                 return self._start()
             except BridgeFailed:
-                # While it was stopped, its port may have become that of another connection, which ends.
+                # While the bridge was stopped, another connection may have got its port. Such a connection ends soon.
                 port_in_use = self.port and "another broker running there" in self.log[-1_000:]
                 if not port_in_use or time.monotonic() > before:
                     raise

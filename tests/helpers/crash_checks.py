@@ -26,7 +26,7 @@ def verify(received: list[tuple[str, int]], publisher: Publisher, qos: int) -> N
 
 
 class Restless(threading.Thread):
-    """Run one client in a separate thread until told, over kills of the bridge and cuts of its own connection."""
+    """Run a client in a separate thread until `until` is set, across kills of the bridge and cuts of its own connection."""
 
     def __init__(
         self, client: Publisher | DurableSubscriber, bridge: BridgeProcess, seed: int, until: threading.Event

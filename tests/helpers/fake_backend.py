@@ -48,7 +48,7 @@ class Queued:
 
 
 class FakeBackend:
-    """A queue manager that does as it is told. Requests wait in `waiting` if `automatic` is False."""
+    """A queue manager that a test controls. Requests wait in `waiting` if `automatic` is False."""
 
     hands_over_at_once = True
     outage = False
@@ -84,9 +84,9 @@ class FakeBackend:
         self.refused: dict[str, int] = {}
         #: (user, topic filter) -> reason code of subscriptions that are authorized again
         self.unauthorized: dict[tuple[str, str], int] = {}
-        #: Reasons for which subscriptions are not removed, by filter.
+        #: topic filter -> reason code for which its subscription is not removed
         self.not_removable: dict[str, int] = {}
-        #: (client identifier, topic filter, user, whether the user changed) of each that was
+        #: (client identifier, topic filter, user, whether the user changed) of each subscription that was authorized again
         self.authorized: list[tuple[str, str, str, bool]] = []
         #: reason codes of rejected publications
         self.refusals: list[int] = []
@@ -131,7 +131,7 @@ class FakeBackend:
         return answered
 
     def complete(self) -> None:
-        """Let the first waiting request take effect."""
+        """Complete the first waiting request."""
         self.waiting.popleft()()
         self._changed.set()
 

@@ -15,7 +15,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Final
 
-# What a bridge and the stand-in import. The fork server imports this module before it forks.
+# The modules of a bridge and of the stand-in. The fork server imports this module before it forks.
 import tests.ibm_standin.server  # noqa: F401
 from bridge.config.models import default_configuration
 from tests.helpers.patience import PATIENCE
@@ -30,7 +30,6 @@ _PROGRAMS: Final[Mapping[tuple[str | Path, ...], str]] = {
 }
 
 _context = multiprocessing.get_context("forkserver")
-# What a bridge and the stand-in import.
 _context.set_forkserver_preload(
     [__name__, "bridge.cli.service", "bridge.service.foreground", "bridge.mq.embedded.host", "tests.ibm_standin.server"]
 )
@@ -119,7 +118,7 @@ def launch(
 def run(
     *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run `mqbridge` with arguments, and return what it printed."""
+    """Run `mqbridge` with arguments. Return its output."""
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         process = launch([MQBRIDGE, *arguments], env=env, cwd=cwd, stdout=stdout.fileno(), stderr=stderr.fileno())
         try:

@@ -22,7 +22,7 @@ KNOWN = (
     "$argon2id$v=",
     "SCRAM-SHA-256$",
 )
-#: Those that are another each time, such as tokens of an admin port.
+#: Secrets that differ in each run, such as tokens of an admin port.
 _met: set[str] = set()
 
 

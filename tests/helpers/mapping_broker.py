@@ -153,10 +153,10 @@ class FakeLink:
         return self.state.phase is LinkPhase.CONNECTED
 
     def connect_now(self) -> None:
-        """It does not pause."""
+        """Do nothing, because the link makes no pauses."""
 
     def bind(self, address: str) -> None:
-        """It has one address only."""
+        """Do nothing, because the link has only one address."""
 
     @property
     def session_present(self) -> bool | None:

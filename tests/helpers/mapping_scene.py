@@ -186,7 +186,7 @@ class Scene:
         return runner.status
 
     def settled(self) -> bool:
-        """Wait until the mapping has found nothing to do several times, or its thread has ended."""
+        """Return whether the mapping has found nothing to do several times, or its thread has ended."""
         return self.broker.idle >= 3 or self._runner.parked
 
     def stop(self, runner: Runner) -> None:

@@ -18,7 +18,7 @@ Steps = list[dict[str, Any]]
 
 
 def mqtt_js() -> Path:
-    """Return the directory with MQTT.js in node_modules. Skips the test if there is none."""
+    """Return the directory with MQTT.js in node_modules. Skips the test if MQTT.js is not installed."""
     return built("MQTT.js", BUILD / "mqtt_js" / "installed").parent
 
 

@@ -58,7 +58,7 @@ def require_namespaces() -> None:
 
 
 def unplug(namespace: str) -> None:
-    """Cut the connection of a namespace. Neither side is told."""
+    """Cut the connection of a namespace. Neither side is notified."""
     _ip("link", "set", namespace, "down")
 
 

@@ -1,4 +1,4 @@
-"""A TCP relay between a program and a server that can drop connections like a firewall: neither side is told."""
+"""A TCP relay between a program and a server that can drop connections like a firewall, without notifying either side."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class RemoteBridgeProcess(BridgeProcess):
         **options: Any,
     ) -> None:
         if "outage_timeout" not in settings:
-            # However long a busy machine takes to restart the queue manager.
+            # A busy machine may take long to restart the queue manager.
             settings = "  outage_timeout: 0 s\n" + settings
         text = _BRIDGE.format(name=NAME, library=library, reached=reached) + settings + (config or "")
         super().__init__(data_directory, config=text, **options)

@@ -65,7 +65,7 @@ class Scrape:
 
 
 def promtool(*arguments: str | Path, text: str = "", cwd: Path | None = None) -> str:
-    """Return what promtool prints. Skips the test if there is no promtool."""
+    """Return the output of promtool. Skips the test if promtool is not installed."""
     command = shutil.which("promtool") or built("promtool", BUILD / "promtool")
     process = subprocess.run([command, *arguments], input=text, capture_output=True, text=True, cwd=cwd, timeout=120)
     assert process.returncode == 0, process.stdout + process.stderr

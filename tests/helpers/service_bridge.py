@@ -150,7 +150,7 @@ class Bridge:
         return client
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for an event of which neither a client nor the queue manager is told."""
+        """Wait for a condition that neither a client nor the queue manager can observe."""
         loop = asyncio.get_running_loop()
         while not condition():
             turn = loop.create_future()
@@ -159,7 +159,7 @@ class Bridge:
 
     @property
     def connection(self) -> StreamConnection:
-        """The only connection there is."""
+        """The only connection."""
         (connection,) = self.channel.connections
         return connection
 

@@ -221,13 +221,13 @@ class ShardProcess:
 
     @property
     def readiness(self) -> tuple[int, str]:
-        """The answer to the health check. Between its work as active bridge and as standby, it does not listen."""
+        """The answer to the health check. (0, "") while the bridge does not listen, between being active and standing by."""
         address = self.host.address
         if not reachable(self.admin, address):
             return 0, ""
         try:
             return ask(f"http://{address}:{self.admin}/readyz")
-        except OSError:  # it has stopped to listen
+        except OSError:  # it stopped listening in the meantime
             return 0, ""
 
     def discard(self) -> None:
@@ -262,7 +262,7 @@ def balanced(
     text = re.sub(r"bind :8891 .*", f"bind 127.0.0.1:{own}", text)
     text = text.replace("send-proxy-v2-ssl-cn", proxy).replace("mod(2)", f"mod({max(len(servers), OF)})")
     if checks != CHECKS:
-        # However long a busy machine takes to answer.
+        # A busy machine may take long to answer.
         text = text.replace("timeout connect 5s", "timeout connect 5s\n  timeout check 20s").replace(CHECKS, checks)
     last = text[text.index("\nbackend shard-1\n") :]
     for number in range(OF, len(servers)):
@@ -282,7 +282,7 @@ def balanced(
 
 
 def status(bridge: RemoteBridgeProcess) -> Any:
-    # Between its work as active bridge and as standby, the process does not answer.
+    # Between being active and standing by, the process does not answer.
     return json.loads(Administrator(bridge).run("status", "--json").stdout or '{"state": ""}')
 
 
@@ -320,7 +320,7 @@ def received(members: Sequence[RawClient], count: int) -> list[list[bytes]]:
 
 
 def assert_nothing_is_left(bridge: RemoteBridgeProcess) -> None:
-    """No subscription exists, and no message waits, as soon as the last requests are done."""
+    """Wait until the last requests are done. Then no subscription exists, and no message waits."""
     until(lambda: "AMQ8147E" in bridge.run_mq("display", "SUB(*)").stderr.decode())
     for queue in ("SHARE.MEMBERS", "TRANSMIT.QUEUE.0", "TRANSMIT.QUEUE.1"):
         bridge.wait_for_depth(f"SYSTEM.MQTT.{queue}", 0)

@@ -1,4 +1,4 @@
-"""An embedded queue manager with the verbs of the stand-in, that a test controls with MQSC commands."""
+"""An embedded queue manager with the verbs of the stand-in, which a test controls with MQSC commands."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from tests.helpers import documented_commands
 from tests.helpers.installed import NOT_INSTALLED
 
-#: Levels of a path that are a directory of its own in the table of times.
+#: Levels of a path in the table of times. Deeper directories are part of their parent.
 DEPTH = 3
 
 

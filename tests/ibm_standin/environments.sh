@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the stand-in for IBM's client library, and on it the real pymqi (from its source package) and the real ibmmq
-# (IBM's wheel), for the tests. Quick when all is there.
+# Builds the stand-in for IBM's client library for the tests. On it, installs the real pymqi (from its source package) and the
+# real ibmmq (IBM's wheel). Does nothing if they are up to date.
 # usage: environments.sh PYTHON            build
 #        environments.sh --missing PYTHON  print the Debian packages that it would install
 #
@@ -46,7 +46,7 @@ install() { # PACKAGE DIRECTORY [OPTION...]
     touch "$stamp"
 }
 
-# pip keeps a wheel that it has built once, of whichever library: this one must be of ours.
+# Without --no-cache-dir, pip would use a wheel that it has built earlier, perhaps with IBM's library.
 install "$pymqi" "$packages/pymqi" --no-binary pymqi --no-cache-dir
 install "$ibmmq" "$packages/ibmmq" --only-binary ibmmq
 printf '%s\n%s\n' "$pymqi" "$ibmmq" >"$packages/versions"

@@ -1,4 +1,4 @@
-"""Compiled modules are loaded in the stead of the very sources that they were made from, all of them or none."""
+"""Either all compiled modules are loaded or none: they must match the sources from which they were compiled."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PyMODINIT_FUNC PyInit_NAME(void) {
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A package `bridge` with two modules, both compiled, and one that they import."""
+    """A package `bridge` with two compiled modules, and one module that they import."""
     root = tmp_path_factory.mktemp("compiled")
     directory = root / "bridge" / "compiled"
     directory.mkdir(parents=True)
@@ -64,7 +64,7 @@ def tree(compiled: Path, tmp_path: Path) -> Path:
 
 
 def run(root: Path, **environment: str) -> list[str]:
-    """What both modules are made of, and why, in a new process."""
+    """Import both modules in a new process. Return the language of each, and why it is Python."""
     program = (
         "import bridge.one, bridge.other as o; print(bridge.one.MADE_OF, o.MADE_OF, bridge.compilation.PURE, sep='|')"
     )
@@ -105,7 +105,7 @@ def other_python(root: Path) -> None:
     ],
     ids=["changed", "import changed", "source gone", "module gone", "broken manifest", "no manifest", "other Python"],
 )
-def test_one_that_does_not_fit_leaves_all_to_their_sources(
+def test_one_changed_or_missing_file_disables_all_compiled_modules(
     tree: Path, spoil: Callable[[Path], Any], reason: str
 ) -> None:
     spoil(tree)
@@ -114,7 +114,7 @@ def test_one_that_does_not_fit_leaves_all_to_their_sources(
     assert reason in why
 
 
-def test_pure_python_by_will(tree: Path) -> None:
+def test_compiled_modules_can_be_disabled(tree: Path) -> None:
     assert run(tree, MQBRIDGE_PURE="1") == ["Python", "Python", "MQBRIDGE_PURE is set"]
 
 
@@ -137,7 +137,7 @@ def no_compiler(root: Path) -> dict[str, str]:
     ],
     ids=["compiled already", "changed", "compiling fails", "no compiler", "pure by will"],
 )
-def test_setup_compiles_where_it_can_and_never_fails(
+def test_setup_compiles_if_possible_and_never_fails(
     tree: Path, spoil: Callable[[Path], Any], command: str, text: str, attempted: bool
 ) -> None:
     spoiled = spoil(tree)
@@ -164,14 +164,14 @@ def test_setup_compiles_where_it_can_and_never_fails(
 
 
 def bases(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the classes of a file, each with the last word of each of its bases, and `=` for a keyword."""
+    """Yield the name of each class of a file with the last word of each base class, and `=` for each keyword."""
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.ClassDef):
             yield from ((node.name, ast.unparse(base).split("[")[0].split(".")[-1]) for base in node.bases)
             yield from ((node.name, "=") for _ in node.keywords)
 
 
-def test_classes_are_such_that_they_can_be_compiled() -> None:
+def test_classes_of_compiled_modules_can_be_compiled() -> None:
     listed = tomllib.loads((compilation.ROOT / "pyproject.toml").read_text())["tool"]["mqbridge"]["compiled"]
     paths = {compilation.ROOT / Path(*module.split(".")).with_suffix(".py") for module in listed}
     assert not [path for path in sorted(paths) if not path.is_file()]

@@ -13,14 +13,14 @@ import bridge
 SOURCES: Final = Path(bridge.__file__).parent
 TESTS: Final = Path(__file__).parents[1]
 
-#: Names of several classes, and why.
+#: Names that several classes have, with the reason.
 ALLOWED: Final = {
     "AdminPort": "the protocol and its implementation",
     "Publish": "the packet of MQTT, and the administrative request, whose name is part of the HTTP interface",
 }
 LONGEST: Final = 15
 
-#: Words that do not say what a variable contains.
+#: Words that do not describe the contents of a variable.
 VAGUE: Final = frozenset(
     (
         "asked",

@@ -1,4 +1,4 @@
-"""Threads that end while they have nothing to do."""
+"""Threads that end during pauses, and start again when they are woken."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.helpers.patience import PATIENCE, until
 
 
 class Steps:
-    """Pauses once for each of these, and notes the threads on which it ran."""
+    """Makes these pauses in turn, and records the threads on which it ran."""
 
     def __init__(self, *pauses: Pause) -> None:
         self._pauses = pauses
@@ -40,7 +40,7 @@ class Steps:
         return not self.thread.is_alive()
 
 
-def test_no_thread_is_needed_until_it_is_woken() -> None:
+def test_a_paused_thread_ends_until_it_is_woken() -> None:
     steps = Steps(Pause(), Pause())
     steps.start()
     assert steps.thread.is_alive()
@@ -51,7 +51,7 @@ def test_no_thread_is_needed_until_it_is_woken() -> None:
     assert len(set(steps.threads)) == 3
 
 
-def test_a_pause_that_was_ended_before_it_began_needs_no_other_thread() -> None:
+def test_a_wake_before_the_pause_keeps_the_same_thread() -> None:
     steps = Steps(Pause(), Pause())
     steps.thread.wake()
     steps.start()
@@ -74,7 +74,7 @@ def test_a_pause_ends_when_a_descriptor_is_readable_or_its_time_is_over() -> Non
         os.close(mouth)
 
 
-def test_a_pause_that_was_ended_otherwise_leaves_its_descriptor_alone() -> None:
+def test_a_pause_ended_by_a_wake_no_longer_reads_its_descriptor() -> None:
     ear, mouth = os.pipe()
     try:
         steps = Steps(Pause(ear), Pause())
@@ -93,7 +93,7 @@ def test_a_pause_that_was_ended_otherwise_leaves_its_descriptor_alone() -> None:
         os.close(mouth)
 
 
-def test_an_error_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_ends_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     raised: list[object] = []
     monkeypatch.setattr(threading, "excepthook", raised.append)
     steps = Steps(Pause())
@@ -104,13 +104,15 @@ def test_an_error_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     until(lambda: raised)
 
 
-def test_one_that_was_never_started_is_not_waited_for() -> None:
+def test_joining_a_thread_that_was_never_started_returns_at_once() -> None:
     steps = Steps()
     steps.thread.join()
     assert not steps.thread.is_alive()
 
 
-def test_starting_a_thread_is_tried_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_start_of_a_thread_is_retried(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(parking, "RETRY", 0.001)
     steps = Steps(Pause())
     steps.start()

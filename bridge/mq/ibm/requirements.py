@@ -599,7 +599,7 @@ def requirements_of(configuration: Configuration) -> Requirements:
     if not isinstance(settings, IbmQueueManagerConfig):
         if settings.authorities != "enforced":
             return common
-        # On the embedded queue manager, clients without a user act as `nobody`, on IBM MQ as the bridge.
+        # On the embedded queue manager, clients without a user act as `nobody`. On IBM MQ, they act as the bridge.
         identities = tuple(filter(None, common.identities))
         unnamed = (NOBODY,) if any(map(may_be_nobody, configuration.channels)) else ()
         return msgspec.structs.replace(common, identities=unnamed + identities)

@@ -256,7 +256,7 @@ class ExactlyOnceRunner(ToLinkRunner):
                 )
             self._sending = []
             if accepted_ids or unknown_ids:
-                self._link.release(sorted([*accepted_ids, *unknown_ids]))
+                self._link.release([*unknown_ids, *(packet_id for packet_id in numbered if packet_id in accepted_ids)])
             if self._new_sessions[address] == new_sessions:
                 break
         tally.moved += len(accepted)

@@ -221,6 +221,27 @@ def test_a_message_that_a_mapping_rejected_goes_back_to_its_source(
     assert (again.data, again.md.MsgId, again.md.Format.rstrip()) == (BODY, b"m" * 24, b"MYFMT")
 
 
+def test_a_source_that_cannot_be_browsed_is_the_reason_of_an_unknown_outcome(
+    mq: Workplace, queue: str, send: Send, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user without BROWSE and INQ on the queue of a mapping learns why the outcome is unknown."""
+    connection = mq.connect()
+    open_object = connection.open
+
+    def unauthorized(od: Any, options: int, *others: Any) -> Any:
+        if od.ObjectName == queue and options & cmqc.MQOO_BROWSE:
+            raise MQError(cmqc.MQRC_NOT_AUTHORIZED, f"open {queue}")
+        return open_object(od, options, *others)
+
+    monkeypatch.setattr(connection, "open", unauthorized)
+    send("ANY", put_by="orders")
+    (retried,) = DeadLetterQueue(connection).retry(ALL, sources={"orders": queue}, timeout=0.5)
+    assert retried.outcome is RetryOutcome.WAITING
+    assert retried.failure == (
+        f"its outcome is unknown after 0.5 s: queue {queue} cannot be browsed: MQRC_NOT_AUTHORIZED (2035): open {queue}"
+    )
+
+
 def test_a_publication_that_a_mapping_rejected_is_retried_to_the_mapping_only(
     mq: Workplace, app: Application, other: Application, letters: str, root: str
 ) -> None:

@@ -1,4 +1,5 @@
-/* cmqbc.h of the stand-in: the MQAI. pymqi refers to these calls and never reaches them; they answer MQRC 2298. */
+/* cmqbc.h of the stand-in: the MQAI. pymqi links these calls and never makes them. They fail with
+   MQRC_FUNCTION_NOT_SUPPORTED (2298). */
 #ifndef CMQBC_H
 #define CMQBC_H
 

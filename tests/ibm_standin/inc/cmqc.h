@@ -1,9 +1,9 @@
-/* cmqc.h of the stand-in: the Message Queue Interface as a C program sees it.
+/* cmqc.h of the stand-in: the Message Queue Interface for C programs.
 
-   Written for this project from IBM's published descriptions of the data types, structures and calls ("MQI application
-   reference"). Programs compile against it as they would against IBM's; the numbers come from bridge/wire/cmqc.py by
-   way of constants.py, so that the library, the queue manager and the tests cannot disagree. test_layout.py compares
-   every structure with the struct formats of the real packages. */
+   This file was written for this project from IBM's published descriptions of the data types, structures and calls ("MQI
+   application reference"). Programs compile against it as against IBM's file. constants.py generates cmqc_constants.h from
+   tests/ibm_standin/cmqc.py, so the library, the queue manager and the tests use the same numbers.
+   tests/contract/mqi/test_layout.py compares each structure with its format in the real packages. */
 #ifndef CMQC_H
 #define CMQC_H
 
@@ -14,7 +14,7 @@
 
 #define MQENTRY
 
-/* Which levels of the command interface these headers know: pymqi chooses its structure layouts by them. */
+/* The levels of the command interface that these headers support. pymqi chooses its structure layouts by them. */
 #define MQCMDL_LEVEL_500 500
 #define MQCMDL_LEVEL_510 510
 #define MQCMDL_LEVEL_520 520
@@ -27,7 +27,7 @@
 #define MQCMDL_LEVEL_801 801
 #define MQCMDL_CURRENT_LEVEL 940
 
-/* Asynchronous consume: the bridge itself never uses it, so bridge/wire/cmqc.py does not have these. */
+/* Asynchronous consume. Only C code uses these, so cmqc.py does not have them. */
 #define MQOP_START 0x1
 #define MQOP_START_WAIT 0x2
 #define MQOP_STOP 0x4
@@ -55,7 +55,7 @@
 #define MQCS_SUSPENDED 3
 #define MQCS_STOPPED 4
 
-/* Message handles and buffers, and versions that programs name. */
+/* Message handles and buffers, and versions of MQCNO. */
 #define MQBMHO_DELETE_PROPERTIES 0x1
 #define MQMHBO_PROPERTIES_IN_MQRFH2 0x1
 #define MQMHBO_DELETE_PROPERTIES 0x2
@@ -64,7 +64,7 @@
 #define MQCNO_VERSION_2 2
 #define MQCNO_VERSION_5 5
 
-/* The calls. Every one ends with a completion code and a reason. */
+/* The calls. The last parameters of each are the completion code and the reason. */
 #define MQRESULT PMQLONG pCompCode, PMQLONG pReason
 
 void MQBACK(MQHCONN Hconn, MQRESULT);

@@ -1,9 +1,9 @@
 /* Initial values of the structures, for `MQOD od = {MQOD_DEFAULT};`: "Initial values and language declarations" of each.
-   Fields that are not listed are zero, as IBM's are. */
+   Fields that are not listed are zero, as in IBM's declarations. */
 #ifndef CMQC_DEFAULTS_H
 #define CMQC_DEFAULTS_H
 
-/* Character fields that are all blanks, or NUL: IBM's C declarations begin with NUL. */
+/* Formats. Other character fields without a value are NUL, as in IBM's C declarations. */
 #define MQFMT_NONE_ARRAY ' ', ' ', ' ', ' ', ' ', ' ', ' ', ' '
 #define MQFMT_STRING_ARRAY 'M', 'Q', 'S', 'T', 'R', ' ', ' ', ' '
 #define MQFMT_RF_HEADER_2_ARRAY 'M', 'Q', 'H', 'R', 'F', '2', ' ', ' '
@@ -53,7 +53,7 @@
 #define MQBNO_DEFAULT .StrucId = {'B', 'N', 'O', ' '}, .Version = 1
 #define MQOR_DEFAULT .ObjectName = "", .ObjectQMgrName = ""
 #define MQRR_DEFAULT .CompCode = MQCC_OK, .Reason = MQRC_NONE
-/* Of a client's channel (cmqxc.h). */
+/* The channel definition of a client (cmqxc.h). */
 #define MQCD_CLIENT_CONN_DEFAULT \
     .Version = 6, .ChannelType = MQCHT_CLNTCONN, .TransportType = MQXPT_TCP, .HeartbeatInterval = 1, \
     .MaxMsgLength = 4194304, .SharingConversations = 10, .KeepAliveInterval = -1

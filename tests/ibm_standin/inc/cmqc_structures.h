@@ -1,15 +1,15 @@
-/* The structures of the MQI in their newest versions. An older version is the beginning of the newer one: where it ends
-   stands in structures.c. */
+/* The structures of the MQI in their newest versions. An older version is the beginning of the newer one, up to the length
+   in structures.c. */
 #ifndef CMQC_STRUCTURES_H
 #define CMQC_STRUCTURES_H
 
-/* A string of variable length: at VSPtr, or VSOffset bytes after the start of the structure that it is part of. */
+/* A string of variable length. It starts at VSPtr, or VSOffset bytes after the start of the structure with the MQCHARV. */
 typedef struct tagMQCHARV {
     MQPTR VSPtr;
     MQLONG VSOffset, VSBufSize, VSLength, VSCCSID;
 } MQCHARV, *PMQCHARV;
 
-/* Object descriptor: what MQOPEN and MQPUT1 name. */
+/* Object descriptor: the object of MQOPEN and MQPUT1. */
 typedef struct tagMQOD {
     MQCHAR4 StrucId;
     MQLONG Version, ObjectType;
@@ -94,7 +94,7 @@ typedef struct tagMQSRO {
     MQLONG Version, Options, NumPubs;
 } MQSRO, *PMQSRO;
 
-/* Status reporting: what MQSTAT returns. */
+/* Status reporting: the result of MQSTAT. */
 typedef struct tagMQSTS {
     MQCHAR4 StrucId;
     MQLONG Version, CompCode, Reason, PutSuccessCount, PutWarningCount, PutFailureCount, ObjectType;
@@ -103,7 +103,7 @@ typedef struct tagMQSTS {
     MQLONG OpenOptions, SubOptions;
 } MQSTS, *PMQSTS;
 
-/* Options of the calls on message handles and their properties. */
+/* Options of the calls for message handles and their properties. */
 typedef struct tagMQOptions {
     MQCHAR4 StrucId;
     MQLONG Version, Options;
@@ -151,7 +151,7 @@ typedef struct tagMQCTLO {
     MQPTR ConnectionArea;
 } MQCTLO, *PMQCTLO;
 
-/* Connecting: TLS configuration, security parameters, balancing, connect options. */
+/* Connection: TLS configuration, security parameters, balancing, connect options. */
 typedef struct tagMQSCO {
     MQCHAR4 StrucId;
     MQLONG Version;
@@ -213,7 +213,7 @@ typedef struct tagMQCNO {
 #define MQOD_CURRENT_LENGTH ((MQLONG)sizeof(MQOD))
 #define MQPMO_CURRENT_LENGTH ((MQLONG)sizeof(MQPMO))
 
-/* The newest version of each: ibmmq and pymqi take their layouts from them. */
+/* The newest version of each structure. ibmmq and pymqi choose their layouts by these numbers. */
 #define MQBNO_CURRENT_VERSION 1
 #define MQCBC_CURRENT_VERSION 2
 #define MQCBD_CURRENT_VERSION 1
@@ -235,7 +235,8 @@ typedef struct tagMQCNO {
 #define MQSRO_CURRENT_VERSION 1
 #define MQSTS_CURRENT_VERSION 2
 
-/* Records of a distribution list, which is not supported (MQRC_RECS_PRESENT_ERROR): what is put where, and its outcome. */
+/* Records of a distribution list: the destinations and the outcomes. Distribution lists are not supported
+   (MQRC_RECS_PRESENT_ERROR). */
 typedef struct tagMQOR {
     MQCHAR48 ObjectName, ObjectQMgrName;
 } MQOR, *PMQOR;

@@ -1,4 +1,4 @@
-/* cmqcfc.h of the stand-in: command messages. The packages carry their own numbers; C code needs this one only. */
+/* cmqcfc.h of the stand-in: command messages. The packages contain the numbers. Their C code needs only this one. */
 #ifndef CMQCFC_H
 #define CMQCFC_H
 

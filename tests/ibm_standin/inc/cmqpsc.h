@@ -1,2 +1,2 @@
-/* cmqpsc.h of the stand-in: there so that programs that include it compile; nothing of it is needed here. */
+/* cmqpsc.h of the stand-in. It only makes programs that include it compile. */
 #include "cmqc.h"

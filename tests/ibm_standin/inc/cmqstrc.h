@@ -1,2 +1,2 @@
-/* cmqstrc.h of the stand-in: there so that programs that include it compile; nothing of it is needed here. */
+/* cmqstrc.h of the stand-in. It only makes programs that include it compile. */
 #include "cmqc.h"

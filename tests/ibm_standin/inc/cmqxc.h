@@ -1,4 +1,4 @@
-/* cmqxc.h of the stand-in: the channel definition that a client connects with. */
+/* cmqxc.h of the stand-in: the channel definition with which a client connects. */
 #ifndef CMQXC_H
 #define CMQXC_H
 

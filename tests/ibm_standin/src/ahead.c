@@ -2,11 +2,12 @@
 
    "Using read ahead in a client application": each queue that is open with read ahead has a buffer in the client. One round
    trip fills it with about BUFFER_SIZE bytes of messages, and MQGETs with MQGMO_BROWSE_NEXT are served from it. A message in
-   the buffer may be gone from the queue. Only browses fill the buffer here: a destructive get takes one message at a time.
+   the buffer may no longer be on the queue. Only browses fill the buffer here: a destructive get takes one message at a time.
 
-   "MQGET options and read ahead" divides the options. Those of ALTERABLE may differ between calls. Those of FIXED must stay
-   as the first MQGET had them: otherwise MQRC_OPTIONS_CHANGED. Those of FORBIDDEN disable read ahead if the first MQGET has
-   one of them, and cause MQRC_OPTIONS_ERROR later. The first MQGET also decides whether the handle browses or gets. */
+   "MQGET options and read ahead" divides the options into three groups. Those of ALTERABLE may differ between calls. Those of
+   FIXED must be the same as in the first MQGET, or the call fails with MQRC_OPTIONS_CHANGED. Those of FORBIDDEN disable read
+   ahead if the first MQGET has one of them, and cause MQRC_OPTIONS_ERROR later. The first MQGET also determines whether the
+   handle browses or gets. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,15 +122,15 @@ MQLONG ahead_check(struct connection *connection, struct ahead **ahead, const MQ
         one->handle = handle;
     }
     if (gmo->Options & FORBIDDEN) return MQRC_OPTIONS_ERROR;
-    /* Encoding and CodedCharSetId are output fields, and input to a conversion only. */
+    /* Encoding and CodedCharSetId are output fields. They are input fields only if the message is converted. */
     bool converts = gmo->Options & MQGMO_CONVERT;
     bool same = one->browses == browses && one->options == (gmo->Options & FIXED) && one->handle == handle &&
                 (!converts || (one->encoding == md->Encoding && one->ccsid == md->CodedCharSetId));
     return same ? MQRC_NONE : MQRC_OPTIONS_CHANGED;
 }
 
-/* Whether the request of an MQGET asks for more than one message. The queue manager marks messages when it sends them: a
-   program that discards the buffer by MQGMO_BROWSE_FIRST does not see those again by MQGMO_UNMARKED_BROWSE_MSG. */
+/* Whether an MQGET requests more than one message. The queue manager marks messages when it sends them. A program that
+   discards the buffer with MQGMO_BROWSE_FIRST does not get them again with MQGMO_UNMARKED_BROWSE_MSG. */
 bool ahead_wants(const struct ahead *ahead, const MQGMO *gmo)
 {
     return ahead->browses && !(gmo->Options & MQGMO_BROWSE_MSG_UNDER_CURSOR);
@@ -147,7 +148,7 @@ static void keep(struct arrival **end, const char *bytes, size_t length)
     *end = made;
 }
 
-/* The reply to VERB_GET_AHEAD: `from` is where the first message begins in it, and the other messages follow. */
+/* Buffer the messages of a reply to VERB_GET_AHEAD. `from` is the position of the first message. The others follow. */
 void ahead_take(struct ahead *ahead, struct frame *frame, MQLONG comp_code, MQLONG reason, size_t from)
 {
     size_t length = frame->position - from;
@@ -185,7 +186,7 @@ static bool is_wanted(const struct arrival *one, const MQMD *md, const MQGMO *gm
            !memcmp(md->CorrelId, own->CorrelId, sizeof none);
 }
 
-/* What is written in the program's memory: the output fields of its version of the structures. */
+/* Write the output fields to the program's structures, in the program's versions. */
 static void serve(const struct arrival *one, MQMD *md, size_t md_length, MQGMO *gmo, MQLONG size, void *buffer,
                   MQLONG *data_length, MQLONG *comp_code, MQLONG *reason)
 {
@@ -217,7 +218,7 @@ static void serve(const struct arrival *one, MQMD *md, size_t md_length, MQGMO *
     *reason = gmo->Options & MQGMO_ACCEPT_TRUNCATED_MSG ? MQRC_TRUNCATED_MSG_ACCEPTED : MQRC_TRUNCATED_MSG_FAILED;
 }
 
-/* Serve an MQGET from the buffer. false: the queue manager is to be asked. */
+/* Serve an MQGET from the buffer. false: the queue manager must serve it. */
 bool ahead_serve(struct ahead *ahead, MQMD *md, size_t md_length, MQGMO *gmo, MQLONG size, void *buffer,
                  MQLONG *data_length, MQRESULT)
 {

@@ -44,7 +44,7 @@ static const char *name_of_charset(MQLONG ccsid)
     return NULL;
 }
 
-/* Return a new string, terminated with NUL, and its *length. UTF-8 and text that cannot be converted are not changed. */
+/* Return a new string, terminated with NUL, and its *length. UTF-8 and text that cannot be converted stay unchanged. */
 static char *converted(const char *bytes, MQLONG *length, const char *from, const char *to)
 {
     size_t left = (size_t)*length, room = left * 4 + 4, size = room;

@@ -28,7 +28,7 @@ struct consumer {
     bool gone; /* deregistered. The memory is freed with the connection, because the dispatcher may be reading it */
     bool suspended;
     double again; /* when a temporarily suspended consumer is served again. 0.0: not suspended */
-    bool has_been_told; /* of an empty queue, since the last message */
+    bool has_been_told; /* it was called for an empty queue since the last message */
     double since;       /* time of the last message, or of the start */
 };
 

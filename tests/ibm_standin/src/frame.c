@@ -55,7 +55,7 @@ static char *string_start(const void *structure, const MQCHARV *string)
     return string->VSOffset ? (char *)structure + string->VSOffset : NULL;
 }
 
-/* A string outside its structure, which has a pointer to it or its offset. */
+/* A string outside its structure. The structure contains a pointer to it, or its offset. */
 void put_string(struct frame *frame, const void *structure, const MQCHARV *string)
 {
     const char *start = string_start(structure, string);
@@ -120,7 +120,7 @@ void take_string(struct frame *frame, void *structure, MQCHARV *string, bool rig
 
 bool frame_has_more(const struct frame *frame) { return frame->position < frame->length; }
 
-/* Sends, or receives what comes within `patience` milliseconds (negative: whenever). */
+/* Send bytes, or receive them. `patience` is the time-out of each receive in milliseconds. Negative: no limit. */
 static bool transfer(int descriptor, char *bytes, size_t length, bool sends, int patience)
 {
     while (length) {
@@ -142,20 +142,20 @@ static bool frame_send(struct frame *frame, int descriptor)
     return transfer(descriptor, frame->bytes, frame->length, true, -1);
 }
 
-/* There only: nobody answers an asynchronous put. false as below. */
+/* Send a request without waiting for a reply, for an asynchronous put. false: the connection is broken, or a test breaks it. */
 bool frame_leave(struct frame *frame, int descriptor)
 {
     enum cut cut = fault_of(VERB_PUT);
     if (descriptor < 0 || cut == CUT_BEFORE || !frame_send(frame, descriptor)) return false;
     if (cut == CUT_NONE) return true;
-    /* When the queue manager closes the connection too, it has done what came before. */
+    /* The queue manager closes its side after it has executed all earlier requests. */
     char byte;
     shutdown(descriptor, SHUT_WR);
     while (stream_receive(descriptor, &byte, 1) > 0) {}
     return false;
 }
 
-/* There and back. false: the connection is broken, or a test wants it to be, or nothing came back in time. */
+/* Send a request and receive its reply. false: the connection is broken, a test breaks it, or no reply arrived in time. */
 bool frame_travel(struct frame *frame, int descriptor, enum verb verb, int patience)
 {
     enum cut cut = fault_of(verb);

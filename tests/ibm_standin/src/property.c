@@ -175,7 +175,7 @@ void MQSETMP(MQHCONN Hconn, MQHMSG Hmsg, PMQVOID pSetPropOpts, PMQCHARV pName, P
     if (!form_length(&FORM_PD, pd, &reason) || pd->Options) return fail(MQRC_PD_ERROR, pCompCode, pReason);
     if (length == -2) return fail(MQRC_PROPERTY_TYPE_ERROR, pCompCode, pReason);
     if (!pName || !string_is_valid(pName)) return fail(MQRC_PROPERTY_NAME_ERROR, pCompCode, pReason);
-    /* Types of fixed length need no ValueLength; pymqi passes -1 for them. */
+    /* Types of fixed length need no ValueLength. pymqi passes -1 for them. */
     if (length == -1) length = ValueLength;
     if (length == MQVL_NULL_TERMINATED && Type == MQTYPE_STRING) length = pValue ? (MQLONG)strlen(pValue) : 0;
     if (length < 0) return fail(MQRC_BUFFER_LENGTH_ERROR, pCompCode, pReason);

@@ -206,7 +206,7 @@ void MQBEGIN(MQHCONN Hconn, PMQVOID pBeginOptions, MQRESULT)
     struct call call;
     size_t length;
     if (!call_begin(&call, Hconn, VERB_BEGIN, pCompCode, pReason)) return;
-    /* "MQBEGIN": no options is MQBO_NONE; a client cannot begin a global unit of work. */
+    /* "MQBEGIN": a missing structure means MQBO_NONE. A client cannot begin a global unit of work. */
     if (call.connection->client)
         call_fail(&call, MQRC_ENVIRONMENT_ERROR);
     else if (!pBeginOptions || call_check(&call, &FORM_BO, pBeginOptions, &length))

@@ -337,7 +337,7 @@ def test_topics_and_retained_publications(options: MqSinkOptions, queues: Queues
     assert [message.data[-4:] for message in queues.take_from(handle)] == [b"kept"]
 
 
-# Rows of a mapping (what is put of them: tests/spark/test_mapping_written.py) ------------------------------------------
+# Rows of a mapping (tests/spark/test_mapping_written.py checks the messages) -------------------------------------------
 
 
 def mapped(queue: str, request_queue: str) -> list[Any]:

@@ -141,7 +141,7 @@ def verdict(tmp_path_factory: pytest.TempPathFactory) -> Audit:
 
 
 @pytest.mark.parametrize("client_id", CASES)
-def test_case(verdict: Audit, client_id: str) -> None:
+def test_each_case_has_the_expected_counts(verdict: Audit, client_id: str) -> None:
     total = Counts()
     for finding in verdict.findings:
         if finding.client_id == client_id:
@@ -149,7 +149,7 @@ def test_case(verdict: Audit, client_id: str) -> None:
     assert total == CASES[client_id][1]
 
 
-def test_totals_and_the_verdict(verdict: Audit) -> None:
+def test_the_totals_determine_the_verdict(verdict: Audit) -> None:
     total = Counts()
     for _, counts in CASES.values():
         total.add(counts)
@@ -169,7 +169,7 @@ def test_breaches_come_first_with_an_example(verdict: Audit) -> None:
     assert lost["received"] == NOON + timedelta(seconds=10) and lost["publisher"] == "p"
 
 
-def test_late_deliveries(tmp_path: Path) -> None:
+def test_late_deliveries_are_counted(tmp_path: Path) -> None:
     story = Story().subscribed("here", 0, "t", 1).put(10, "t", b"a").out(15, "here", "t", b"a", since=10)
     story.put(20, "t", b"b").out(21, "here", "t", b"b", since=20)
     # A client that was disconnected gets a message in time if it gets it soon after its return.
@@ -206,14 +206,14 @@ def test_only_publications_in_the_period_are_checked(tmp_path: Path) -> None:
     assert totals(6.5, 8) == Counts(expected=1, delivered=1, doubled=1)
 
 
-def test_nothing_is_certain_where_rows_are_missing(tmp_path: Path) -> None:
+def test_losses_are_unknown_in_periods_with_missing_rows(tmp_path: Path) -> None:
     story = Story().archive(Outcome.STARTED, -1)
     story.subscribed("c", 0, "t", 2)
     story.put(1, "t", b"a", 2, packet_id=1).put(2, "t", b"b", 2, packet_id=2)
     story.out(3, "c", "t", b"a", 2, packet_id=1, since=1)
     story.archive(Outcome.STARTED, 10)  # killed at some time after 3
     story.session(Outcome.SUBSCRIBED, "c", 10, "t", 2).session(Outcome.CONNECTED, "c", 11)
-    story.out(12, "c", "t", b"a", 2, packet_id=1, since=5)  # of a publication whose row is missing
+    story.out(12, "c", "t", b"a", 2, packet_id=1, since=5)  # the row of its publication is missing
     story.put(20, "t", b"c", 2, packet_id=3).put(100, "t", b"d", 2, packet_id=4)
     story.out(101, "c", "t", b"d", 2, packet_id=4)
     story.write(tmp_path)
@@ -248,7 +248,7 @@ def test_mappings_are_counted_separately(tmp_path: Path) -> None:
     assert [(counts.mapping, counts.taken) for counts in only] == [("q", 1)]
 
 
-def test_an_archive_of_a_version_without_mappings(tmp_path: Path) -> None:
+def test_an_archive_of_a_version_without_mappings_can_be_audited(tmp_path: Path) -> None:
     story = Story().subscribed("c", 0, "t", 1).put(1, "t", b"a").out(2, "c", "t", b"a")
     verdict = audit([story.write_old(tmp_path)])
     assert verdict.held and verdict.totals == Counts(expected=1, delivered=1) and verdict.mappings == []
@@ -275,7 +275,7 @@ def test_a_missing_archive_is_reported(tmp_path: Path) -> None:
         pytest.param({"publishers": 1, "topics": 1, "subscribers": 1}, id="one flow", marks=pytest.mark.slow),
     ],
 )
-def test_more_rows_than_fit_into_memory(scale: dict[str, int], tmp_path: Path) -> None:
+def test_an_audit_takes_limited_memory(scale: dict[str, int], tmp_path: Path) -> None:
     rows = 1_000_000
     generate(tmp_path, rows, lost=3, **scale)
     program = """if True:

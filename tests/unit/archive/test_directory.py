@@ -42,7 +42,9 @@ def test_files_are_in_order_and_complete(archive: Path) -> None:
         (datetime(2026, 5, 1, tzinfo=UTC), None, set()),
     ],
 )  # fmt: skip
-def test_the_hours_of_a_period(archive: Path, start: datetime | None, end: datetime | None, expected: set[str]) -> None:
+def test_a_period_has_its_hours(
+    archive: Path, start: datetime | None, end: datetime | None, expected: set[str]
+) -> None:
     assert {file.split("/")[0] for file in hours(archive_files(archive, start, end))} == expected
 
 

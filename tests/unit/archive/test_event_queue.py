@@ -158,7 +158,7 @@ def test_a_killed_process_is_replaced(make: Any, directory: Path, caplog: pytest
     sessions = [(row["outcome"], row["client_id"]) for row in read(directory) if row["direction"] == "subscription"]
     again, happened = ("subscribed", "c"), [("connected", "d"), ("ended", "d")]
     assert sessions == [again, again, *happened]  # a process starts with the open sessions
-    assert f"(pid {killed}) was ended by SIGKILL; 2 rows were lost" in caplog.text
+    assert f"(pid {killed}) was ended by SIGKILL and is restarted; 2 rows were lost" in caplog.text
     assert queue.waiting() == 0
 
 
@@ -173,7 +173,7 @@ def test_the_start_is_not_lost_if_the_process_is_killed_before_its_first_file(ma
     assert own(directory) == [("gap", 1), ("started", 0), ("stopped", 0)]
 
 
-def test_a_process_that_dies_while_the_service_stops(make: Any, directory: Path) -> None:
+def test_a_process_killed_while_the_service_stops_is_replaced(make: Any, directory: Path) -> None:
     queue = make()
     queue.start()
     hand(queue, "a")

@@ -54,7 +54,7 @@ CASES: dict[str, tuple[Story, list[Interval]]] = {
         .session(Outcome.ENDED, "c", 5),
         [interval(0, 5.01), interval(0, 5.01, topic="b"), interval(0, client_id="d", topic="b")],
     ),
-    "what was not subscribed to can be unsubscribed from": (Story().session(U, "c", 5, "a/#"), []),
+    "an unsubscribe without a subscription": (Story().session(U, "c", 5, "a/#"), []),
     "a kill of the bridge ends clean sessions": (
         Story().archive(Outcome.STARTED, 0).session(S, "c", 1, "a/#", 1).session(S, "d", 2, "a/#", 1, durable=False)
         .archive(Outcome.STARTED, 9),
@@ -64,12 +64,12 @@ CASES: dict[str, tuple[Story, list[Interval]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_subscriptions(case: str) -> None:
+def test_subscriptions_apply_to_intervals(case: str) -> None:
     story, expected = CASES[case]
     assert history_of(story).intervals == expected
 
 
-def test_connections() -> None:
+def test_connections_and_ends_of_clients_are_collected() -> None:
     story = (
         Story()
         .session(Outcome.CONNECTED, "c", 0).session(Outcome.DISCONNECTED, "c", 3)
@@ -102,5 +102,5 @@ def test_no_client_is_connected_after_a_restart() -> None:
         ),
     ],
 )  # fmt: skip
-def test_gaps(story: Story, expected: list[Any]) -> None:
+def test_gaps_have_a_period_and_a_number_of_rows(story: Story, expected: list[Any]) -> None:
     assert [(gap.start, gap.end, gap.rows) for gap in history_of(story).gaps] == expected

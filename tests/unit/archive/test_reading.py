@@ -41,7 +41,7 @@ def archive(tmp_path: Path) -> Path:
         ({"topic_filter": "nothing"}, ""),
     ],
 )
-def test_selected_publications(archive: Path, criteria: dict[str, Any], expected: str) -> None:
+def test_accepted_publications_are_selected_in_order(archive: Path, criteria: dict[str, Any], expected: str) -> None:
     selection = ReplaySelection(archive, **criteria)
     payloads = [row["payload"].decode() for batch in selection.batches(0, ["payload"]) for row in batch]
     assert "".join(payloads) == expected
@@ -59,7 +59,7 @@ def test_selected_publications(archive: Path, criteria: dict[str, Any], expected
         ({}, "a"),
     ],
 )
-def test_messages_of_mappings(tmp_path: Path, criteria: dict[str, Any], expected: str) -> None:
+def test_messages_of_mappings_are_selected(tmp_path: Path, criteria: dict[str, Any], expected: str) -> None:
     story = Story().put(1, "t/a", b"a").mapped(2, "m", "t/a", b"b", destination="Q")
     story.mapped(3, "m", "t/a", b"c", outcome=Outcome.DEAD_LETTERED)
     story.mapped(4, "m", "Q", b"d", outcome=Outcome.ACKNOWLEDGED, publisher="q")
@@ -71,14 +71,16 @@ def test_messages_of_mappings(tmp_path: Path, criteria: dict[str, Any], expected
 
 
 @pytest.mark.parametrize(("criteria", "expected"), [({}, "12"), ({"mapping": "m"}, ""), ({"clients": ["q"]}, "2")])
-def test_an_archive_of_a_version_without_mappings(tmp_path: Path, criteria: dict[str, Any], expected: str) -> None:
+def test_an_archive_of_a_version_without_mappings_can_be_read(
+    tmp_path: Path, criteria: dict[str, Any], expected: str
+) -> None:
     story = Story().put(1, "a", b"1").put(2, "b", b"2", publisher="q")
     selection = ReplaySelection(story.write_old(tmp_path), **criteria)
     payloads = [row["payload"].decode() for batch in selection.batches(0, COLUMNS) for row in batch]
     assert "".join(payloads) == expected
 
 
-def test_rows_after_a_position(archive: Path) -> None:
+def test_reading_continues_after_a_position(archive: Path) -> None:
     selection = ReplaySelection(archive)
     rows = [row for batch in selection.batches(0, ["payload"]) for row in batch]
     assert [row for batch in selection.batches(rows[1]["sequence"], ["payload"]) for row in batch] == rows[2:]

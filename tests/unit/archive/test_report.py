@@ -66,7 +66,7 @@ def rows(archive_report: Report, key: str) -> list[list[Any]]:
         ("mapping_reasons", [["in", "dead-lettered", WRONG, 1], ["in", "discarded", "it has come round", 1]]),
     ],
 )  # fmt: skip
-def test_section(whole: Report, key: str, expected: list[list[Any]]) -> None:
+def test_each_section_has_its_figures(whole: Report, key: str, expected: list[list[Any]]) -> None:
     assert rows(whole, key) == expected
 
 
@@ -76,17 +76,17 @@ def test_messages_belong_to_the_time_at_which_they_were_settled(archive: Path) -
     assert rows(small, "hour") == [["2026-03-02 13:00", 1, 0, 1, 0]]
 
 
-def test_an_archive_of_a_version_without_mappings(tmp_path: Path) -> None:
+def test_an_archive_of_a_version_without_mappings_has_a_report(tmp_path: Path) -> None:
     small = report([Story().put(1, "t", b"a").write_old(tmp_path)])
     assert small.rows == 1 and rows(small, "mappings") == []
 
 
-def test_an_archive_of_mappings_only(tmp_path: Path) -> None:
+def test_an_archive_of_mappings_only_has_a_report(tmp_path: Path) -> None:
     small = report([Story().mapped(1, "m", "t", b"a").write(tmp_path)])
     assert small.rows == 0 and rows(small, "mappings") == [["m", 1, 1, 1, 0, 0]]
 
 
-def test_levels_and_top(archive: Path) -> None:
+def test_levels_and_top_limit_the_rows(archive: Path) -> None:
     small = report([archive], levels=1, top=2)
     assert [row[0] for row in rows(small, "topics")] == ["plant", "<b>&"]
     assert [row[0] for row in rows(small, "clients")] == ["c", "p0"]
@@ -150,5 +150,5 @@ def test_a_section_without_rows_reports_that() -> None:
 @pytest.mark.parametrize(
     ("value", "expected"), [(0, "0"), (1234567, "1,234,567"), (2.0, "2"), (0.123, "0.12"), (1234.56, "1,234.6")]
 )
-def test_numbers(value: float, expected: str) -> None:
+def test_numbers_are_short(value: float, expected: str) -> None:
     assert number(value) == expected

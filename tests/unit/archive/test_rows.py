@@ -75,7 +75,7 @@ MQTT = Folder.build("mqtt", {"clientId": "p", "qos": Typed(1, "i4"), "msgid": Ty
         (Message(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), b"none"), Provenance(b"none", 5)),
     ],
 )
-def test_the_origin_of_a_message(message: Any, expected: Provenance) -> None:
+def test_a_message_has_its_origin(message: Any, expected: Provenance) -> None:
     assert provenance_of(message, 5) == expected
 
 
@@ -93,7 +93,7 @@ def rows_of(user: str, message: Any) -> list[dict[str, Any]]:
     return [dict(zip(NAMES, row, strict=True)) for row in Rows(itertools.count(1), payloads=True).settled(event)]
 
 
-def test_a_publication_of_a_client() -> None:
+def test_a_publication_of_a_client_is_a_row() -> None:
     message = PublicationMessage(MQMD(), "p", "t/u", b"body", 2, 9)
     outgoing = outgoing_message(Queued(message, put_time=12.5, retained=True), None)
     (event_row,) = rows_of("anna", outgoing)
@@ -144,7 +144,7 @@ def test_properties_of_mqtt_5_are_in_each_row_of_a_publication() -> None:
     assert published[NAMES.index("properties")] == WRITTEN
 
 
-def test_a_delivery_of_a_message_from_an_application() -> None:
+def test_a_delivery_of_a_message_from_an_application_is_a_row() -> None:
     outgoing = outgoing_message(Queued(with_rfh2(), topic=None, user_data="0"), None)
     (event_row,) = rows_of("anna", outgoing)
     assert (event_row["outcome"], event_row["topic"], event_row["payload"], event_row["size"]) == (
@@ -157,7 +157,7 @@ def test_a_delivery_of_a_message_from_an_application() -> None:
     assert event_row["received"] == 50
 
 
-def test_a_message_that_is_marked_as_retained() -> None:
+def test_a_message_that_is_marked_as_retained_has_a_retained_row() -> None:
     outgoing = outgoing_message(Queued(with_rfh2(Folder.build("mqps", {"Ret": True}))), None)
     assert rows_of("", outgoing)[0]["retain"] is True
 

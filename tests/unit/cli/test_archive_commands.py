@@ -39,7 +39,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return story.write(tmp_path_factory.mktemp("bad"))
 
 
-def test_an_archive_without_breaches(command: Command, good: Path, tmp_path: Path) -> None:
+def test_an_archive_without_breaches_has_exit_status_0(command: Command, good: Path, tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
     file.write_text(f"archive:\n  directory: {good}\n")
     result = command("audit", "--config", file)
@@ -57,7 +57,7 @@ def test_messages_of_mappings_are_shown(command: Command, tmp_path: Path) -> Non
     assert result.exit_code == 0 and "Messages by mapping" in result.stdout
 
 
-def test_an_archive_with_a_breach(command: Command, bad: Path) -> None:
+def test_an_archive_with_a_breach_has_exit_status_1(command: Command, bad: Path) -> None:
     result = command("audit", "--archive", bad)
     assert result.exit_code == 1
     assert "The audit failed." in result.stdout
@@ -89,7 +89,7 @@ def test_an_archive_with_a_breach(command: Command, bad: Path) -> None:
         ),
     ],
 )
-def test_the_result_in_words(counts: Counts, held: bool, text: str) -> None:
+def test_the_result_is_printed_in_words(counts: Counts, held: bool, text: str) -> None:
     gaps = [{"from": NOON, "to": NOON + timedelta(hours=hours), "rows": None} for hours in (1, 0)]
     assert verdict(Audit(held, 1, None, None, None, counts, {}, [], [], gaps)) == text
 
@@ -104,7 +104,7 @@ def test_the_result_in_words(counts: Counts, held: bool, text: str) -> None:
     ],
 )
 @pytest.mark.parametrize("arguments", [[], ["--json"]])
-def test_exit_statuses(
+def test_exit_statuses_distinguish_breaches_and_errors(
     command: Command,
     good: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -190,7 +190,7 @@ def test_only_duckdb_is_required(bad: Path, name: str) -> None:
     assert json.loads(process.stdout)["rows"] == 3
 
 
-def test_a_report_as_tables_json_and_page(command: Command, good: Path, tmp_path: Path) -> None:
+def test_a_report_has_tables_json_and_a_page(command: Command, good: Path, tmp_path: Path) -> None:
     invocation = command("report", "--archive", good)
     assert invocation.exit_code == 0
     assert "Messages by hour (UTC)" in invocation.stdout and "Dead letters by reason: none" in invocation.stdout

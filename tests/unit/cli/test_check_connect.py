@@ -54,7 +54,7 @@ def altered(queue_manager: Any) -> Iterator[Any]:
         run(opposite)
 
 
-def test_a_bridge_with_all_requirements(invoke: Any, config: Path) -> None:
+def test_a_bridge_with_all_requirements_has_no_findings(invoke: Any, config: Path) -> None:
     result = invoke("check", "--connect", config)
     assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
@@ -85,7 +85,9 @@ def test_a_bridge_with_all_requirements(invoke: Any, config: Path) -> None:
     ],
     ids=["deleted", "usage", "DEFXMITQ"],
 )
-def test_missing_objects(invoke: Any, config: Path, altered: Any, command: str, opposite: str, sentence: str) -> None:
+def test_missing_objects_are_reported(
+    invoke: Any, config: Path, altered: Any, command: str, opposite: str, sentence: str
+) -> None:
     altered(command, opposite)
     result = invoke("check", "--connect", config)
     assert (result.exit_code, result.stderr.splitlines()[:-1]) == (1, [sentence])
@@ -95,7 +97,7 @@ def test_missing_objects(invoke: Any, config: Path, altered: Any, command: str, 
     assert invoke("check", config).exit_code == 0
 
 
-def test_another_transmission_queue(invoke: Any, config: Path) -> None:
+def test_another_transmission_queue_is_checked(invoke: Any, config: Path) -> None:
     config.write_text(config.read_text() + "transmission_queue: XMIT\n")
     result = invoke("check", "--connect", config)
     assert result.exit_code == 1
@@ -122,13 +124,13 @@ def test_another_transmission_queue(invoke: Any, config: Path) -> None:
         (f"from: {{mqtt: a}}, to: {{queue: {DLQ}}}", ""),
     ],
 )
-def test_queues_of_mappings(invoke: Any, config: Path, mapping: str, sentence: str) -> None:
+def test_queues_of_mappings_are_checked(invoke: Any, config: Path, mapping: str, sentence: str) -> None:
     config.write_text(f"{config.read_text()}mappings: {{m: {{{mapping}}}}}\n")
     result = invoke("check", "--connect", config)
     assert (result.exit_code, "\n".join(result.stderr.splitlines()[:-1])) == (1 if sentence else 0, sentence)
 
 
-def test_an_unreachable_broker(invoke: Any, config: Path) -> None:
+def test_an_unreachable_broker_is_reported(invoke: Any, config: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         mappings = "mappings: {m: {from: {mqtt: a, link: l}, to: {topic: b}}}\n"
@@ -141,9 +143,7 @@ def test_an_unreachable_broker(invoke: Any, config: Path) -> None:
     assert invoke("check", config).exit_code == 0
 
 
-def test_a_broker_that_accepts_the_connection_and_never_answers(
-    invoke: Any, config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_that_never_answers_is_reported(invoke: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "TIMEOUT", 0.2)
     monkeypatch.setattr(connections, "PROBE_TIMEOUT", 0.2)
     monkeypatch.setattr(connections, "lacking_at_queue_manager", lambda _configuration: ([], []))
@@ -278,7 +278,7 @@ def test_the_script_warns_before_it_diverts_the_routes_of_a_queue_manager(
     assert (embedded.exit_code, embedded.stdout) == (2, "")
 
 
-def test_a_channel_whose_clients_log_in_at_the_queue_manager(invoke: Any, tmp_path: Path) -> None:
+def test_check_notes_a_channel_whose_clients_log_in_at_the_queue_manager(invoke: Any, tmp_path: Path) -> None:
     channels = "channels: [{name: DEVICES, authentication: [{method: queue-manager}]}]\n"
     result = invoke("check", file(tmp_path, IBM + channels))
     assert (
@@ -288,7 +288,7 @@ def test_a_channel_whose_clients_log_in_at_the_queue_manager(invoke: Any, tmp_pa
 
 
 @pytest.mark.parametrize("by_variable", [False, True], ids=["--config", "MQBRIDGE_CONFIG"])
-def test_applications_with_ibm_mq(
+def test_commands_for_applications_connect_to_ibm_mq(
     invoke: Any, ibm: FakeIbm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_variable: bool
 ) -> None:
     path = file(tmp_path, IBM)
@@ -308,7 +308,9 @@ def test_a_data_directory_is_sufficient(
     assert ibm.parameters == []
 
 
-def test_a_file_with_mistakes_in_the_environment(invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_with_mistakes_in_the_environment_is_reported(
+    invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MQBRIDGE_CONFIG", str(file(tmp_path, "limts: {}\n")))
     result = invoke("mqsc", "display", "QMGR")
     assert result.exit_code == 2
@@ -347,14 +349,16 @@ def test_ibm_mq_does_not_have_a_data_directory(invoke: Any, ibm: FakeIbm, tmp_pa
     assert result.stderr.startswith("mqbridge: error: --data-dir d: ")
 
 
-def test_a_missing_password(invoke: Any, ibm: FakeIbm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_password_is_reported(
+    invoke: Any, ibm: FakeIbm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("MQBRIDGE_PASSWORD")
     result = invoke("check", "--connect", file(tmp_path, IBM))
     assert (result.exit_code, ibm.parameters) == (1, [])
     assert "no password for user ours: password_file is not set" in result.stderr
 
 
-def test_a_missing_package(invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported(invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ibmmq", "pymqi"):
         monkeypatch.setitem(sys.modules, name, None)
     result = invoke("check", "--connect", file(tmp_path, IBM))
@@ -362,7 +366,9 @@ def test_a_missing_package(invoke: Any, tmp_path: Path, monkeypatch: pytest.Monk
     assert result.stderr.startswith("IBM MQ is reached through ibmmq or pymqi and IBM's client library")
 
 
-def test_a_connection_that_ibm_mq_rejects(invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_ibm_mq_rejects_is_reported(
+    invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class MQMIError(Exception):
         comp, reason = 2, 2035
 

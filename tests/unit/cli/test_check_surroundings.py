@@ -55,7 +55,7 @@ def checked(invoke: Any, authority: Authority, config: str) -> Any:
 
 
 @pytest.mark.parametrize("config", [CHANNEL, LISTENER, ADMIN, TOKENS, JWKS, IBM, TOKEN])
-def test_all_files_exist(invoke: Any, authority: Authority, config: str) -> None:
+def test_a_configuration_whose_files_exist_has_no_findings(invoke: Any, authority: Authority, config: str) -> None:
     result = checked(invoke, authority, config)
     assert (result.exit_code, result.stderr) == (0, "")
 
@@ -80,7 +80,9 @@ def too_short(authority: Authority) -> None:
         (JWKS, too_short, "an RSA key of 1024 bits is too short"),
     ],
 )  # fmt: skip
-def test_an_invalid_file(invoke: Any, authority: Authority, config: str, spoil: Spoil, message: str) -> None:
+def test_an_invalid_file_is_reported(
+    invoke: Any, authority: Authority, config: str, spoil: Spoil, message: str
+) -> None:
     spoil(authority)
     result = checked(invoke, authority, config)
     assert result.exit_code == 1
@@ -98,7 +100,9 @@ def test_an_invalid_file(invoke: Any, authority: Authority, config: str, spoil: 
         ),
     ],
 )
-def test_applications_that_cannot_connect(invoke: Any, authority: Authority, admin: str, message: str) -> None:
+def test_applications_that_cannot_connect_are_reported(
+    invoke: Any, authority: Authority, admin: str, message: str
+) -> None:
     lines = authority.directory / "lines"
     lines.write_text("app:change:sixteen-characters\nother:application:sixteen-characters\n")
     lines.chmod(0o600)
@@ -120,12 +124,12 @@ def test_applications_that_cannot_connect(invoke: Any, authority: Authority, adm
         ("port: 1884", False),
     ],
 )
-def test_clients_without_an_identity(invoke: Any, authority: Authority, channel: str, noted: bool) -> None:
+def test_clients_without_an_identity_are_noted(invoke: Any, authority: Authority, channel: str, noted: bool) -> None:
     config = f"channels: [{{{{name: A, {channel}, {TLS}}}}}]\n"
     result = checked(invoke, authority, config)
     assert (result.exit_code, result.stderr) == (0, "")
     notes = [line for line in result.stdout.splitlines() if line.startswith("note: ")]
-    assert ("note: channel A: clients without a user act as nobody" in "\n".join(notes)) is noted
+    assert ("note: channel A: clients without a user act as user nobody" in "\n".join(notes)) is noted
 
 
 @pytest.mark.parametrize(
@@ -213,7 +217,7 @@ BOTH = {
         (WITH_IBM, {"password_file", "tls.key_repository", "tls.key_repository_password_file"}),
     ],
 )
-def test_files_with_secrets_that_every_user_can_read(
+def test_files_with_secrets_that_every_user_can_read_are_reported(
     invoke: Any, authority: Authority, queue_manager: str, options: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("s", "s.p12", "p"):
@@ -247,7 +251,7 @@ def subclasses(section: type[Section]) -> Iterator[type[Section]]:
         yield from subclasses(subclass)
 
 
-def test_a_file_with_secrets_whose_mode_cannot_be_read(invoke: Any, authority: Authority) -> None:
+def test_a_file_with_secrets_whose_mode_cannot_be_read_is_not_reported(invoke: Any, authority: Authority) -> None:
     """Path.exists raises some errors of stat: EACCES for an ordinary user, and ENAMETOOLONG for root, too."""
     config = f"links: {{{{cloud: {{{{host: c, user: u, password_file: {'x' * 300}}}}}}}}}\n"
     result = checked(invoke, authority, config)

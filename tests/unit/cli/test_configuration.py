@@ -62,7 +62,7 @@ def test_defaults(invoke: Any, served: list[Configuration], here: Path) -> None:
         ("relative", None, "/variable", "relative"),
     ],
 )
-def test_data_directory(
+def test_the_data_directory_comes_from_option_file_or_environment(
     invoke: Any,
     served: list[Configuration],
     here: Path,
@@ -89,7 +89,7 @@ def test_port_sets_that_of_the_first_channel(invoke: Any, served: list[Configura
     assert [(channel.name, channel.port) for channel in served[0].channels] == [("A", 0), ("B", 1002)]
 
 
-def test_port_without_a_file(invoke: Any, served: list[Configuration], here: Path) -> None:
+def test_the_option_port_needs_no_file(invoke: Any, served: list[Configuration], here: Path) -> None:
     assert invoke("run", "--port", 65535).exit_code == 7
     assert [channel.port for channel in served[0].channels] == [65535]
 
@@ -111,7 +111,7 @@ def test_log_level(invoke: Any, served: list[Configuration], here: Path) -> None
         ("channels: [{prot: 1}]", [], "did you mean port?"),
     ],
 )
-def test_invalid_options_of_run(
+def test_invalid_options_of_run_are_rejected(
     invoke: Any, served: list[Configuration], here: Path, yaml: str | None, arguments: list[str], complaint: str
 ) -> None:
     paths = [file(here, yaml)] if yaml is not None else []
@@ -154,13 +154,13 @@ def test_check_reports_each_mistake_on_a_line(invoke: Any, here: Path) -> None:
     assert second.startswith(f"{path}:3:")
 
 
-def test_check_of_a_missing_file(invoke: Any, here: Path) -> None:
+def test_check_reports_a_missing_file(invoke: Any, here: Path) -> None:
     result = invoke("check", "missing.yaml")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("missing.yaml: expected ")
 
 
-def test_check_of_an_authentication_method_that_is_not_installed(invoke: Any, here: Path) -> None:
+def test_check_reports_an_authentication_method_that_is_not_installed(invoke: Any, here: Path) -> None:
     path = file(here, "channels: [{name: A, authentication_methods: [NOBODY-HAS-IT]}]\n")
     result = invoke("check", path)
     assert result.exit_code == 1

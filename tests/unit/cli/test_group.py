@@ -53,7 +53,7 @@ def server() -> Iterator[HTTPServer]:
         ((200, b'{"status": {}}'), "is not a bridge"),
     ],
 )
-def test_an_admin_port_without_a_status(
+def test_an_admin_port_without_a_status_is_reported(
     invoke: Any,
     server: HTTPServer,
     tmp_path: Path,
@@ -71,7 +71,7 @@ def test_an_admin_port_without_a_status(
     assert Handler.tokens == ["Bearer s3cret"]
 
 
-def test_an_admin_port_that_is_closed(invoke: Any) -> None:
+def test_a_closed_admin_port_is_reported(invoke: Any) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         invocation = invoke("group", "status", f"http://127.0.0.1:{unused.getsockname()[1]}", "https://[::1]:1")
@@ -87,12 +87,12 @@ def test_an_admin_port_that_is_closed(invoke: Any) -> None:
         (["absent.yaml"], "absent.yaml"),
     ],
 )
-def test_arguments_that_do_not_name_a_bridge(invoke: Any, words: list[str], message: str) -> None:
+def test_arguments_that_do_not_name_a_bridge_are_rejected(invoke: Any, words: list[str], message: str) -> None:
     invocation = invoke("group", "status", *words)
     assert invocation.exit_code == 2 and message in invocation.stderr
 
 
-def test_a_file_without_a_token(invoke: Any, tmp_path: Path) -> None:
+def test_a_file_without_a_token_is_rejected(invoke: Any, tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
     invocation = invoke("group", "status", "127.0.0.1:1", "--token-file", tmp_path / "empty")
     assert invocation.exit_code == 2 and "contains no token" in invocation.stderr

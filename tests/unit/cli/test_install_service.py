@@ -281,7 +281,9 @@ def test_the_drop_in_is_removed_with_the_service(invoke: Invoke, tmp_path: Path)
     assert set(files(tmp_path)) == {str(CONFIGURATION)}
 
 
-def test_a_package_and_a_drop_in(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_units_of_a_package_stay_and_a_drop_in_is_added(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The units of a Debian package stay. Only the drop-in is added for a bridge on IBM MQ."""
     packaged = tmp_path / "mqbridge.service"
     packaged.touch()

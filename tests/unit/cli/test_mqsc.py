@@ -17,7 +17,7 @@ from tests.helpers.patience import PATIENCE
 from tests.helpers.served_queue_manager import ServedQueueManager
 
 
-def test_a_script(mq: Any, queue_manager: Any, tmp_path: Path) -> None:
+def test_a_script_is_run(mq: Any, queue_manager: Any, tmp_path: Path) -> None:
     queue = queue_manager.name("QUEUE")
     script = tmp_path / "objects.mqsc"
     script.write_text(f"* what we need\nDEFINE QLOCAL({queue}) +\n  DESCR('für uns')\nDISPLAY QLOCAL({queue}) DESCR\n")
@@ -49,7 +49,7 @@ def test_failing_commands_are_named_by_their_line(mq: Any, queue_manager: Any, t
 @pytest.mark.parametrize(
     ("content", "complaint"), [(None, "No such file or directory"), (b"* ok\n\xff", "2: expected text in UTF-8")]
 )
-def test_unreadable_scripts(mq: Any, tmp_path: Path, content: bytes | None, complaint: str) -> None:
+def test_unreadable_scripts_are_reported(mq: Any, tmp_path: Path, content: bytes | None, complaint: str) -> None:
     script = tmp_path / "objects.mqsc"
     if content is not None:
         script.write_bytes(content)
@@ -62,7 +62,7 @@ def test_unreadable_scripts(mq: Any, tmp_path: Path, content: bytes | None, comp
 @pytest.mark.parametrize(
     "words", [("QLOCAL({})", "CURDEPTH"), ("QLOCAL", "({})", "CURDEPTH"), ("qlocal({}) curdepth",)]
 )
-def test_display(mq: Any, queue_manager: Any, words: tuple[str, ...]) -> None:
+def test_display_prints_objects(mq: Any, queue_manager: Any, words: tuple[str, ...]) -> None:
     queue = queue_manager.queue()
     words = tuple(word.format(queue) for word in words)
     text = mq("display", *words)
@@ -79,7 +79,7 @@ def test_display(mq: Any, queue_manager: Any, words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "complaint"), [("QLOCAL(NONE)", 3, "AMQ8147E: "), ("CHEESE(*)", 1, "AMQ8405I: ")]
 )
-def test_display_without_results(mq: Any, words: str, status: int, complaint: str) -> None:
+def test_display_without_results_has_a_message(mq: Any, words: str, status: int, complaint: str) -> None:
     result = mq("display", words)
     assert (result.exit_code, result.stdout) == (status, "")
     assert result.stderr.startswith("mqbridge: error: " + complaint)
@@ -101,7 +101,7 @@ def test_a_command_may_continue_on_the_next_line(text: str, complete: bool) -> N
     assert is_complete(text) is complete
 
 
-def test_a_script_on_standard_input(invoke: Any, queue_manager: Any) -> None:
+def test_a_script_is_read_from_standard_input(invoke: Any, queue_manager: Any) -> None:
     queue = queue_manager.name("QUEUE")
     script = f"DEFINE QLOCAL({queue})\n".encode()
     result = invoke("mqsc", "--data-dir", queue_manager.directory, input=script)
@@ -111,7 +111,7 @@ def test_a_script_on_standard_input(invoke: Any, queue_manager: Any) -> None:
     assert queue_manager.depth(queue) == 0
 
 
-def test_a_session_on_a_terminal(queue_manager: Any, tmp_path: Path) -> None:
+def test_a_terminal_has_an_interactive_session(queue_manager: Any, tmp_path: Path) -> None:
     queue = queue_manager.name("QUEUE")
     lines = [
         f"define qlocal({queue}) +",
@@ -180,7 +180,7 @@ def test_a_dump_defines_the_same_objects_at_another_queue_manager(invoke: Any, t
     assert len(every.stdout) > len(dumped.stdout)
 
 
-def test_a_command_as_an_argument(invoke: Any, queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_is_an_argument(invoke: Any, queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MQBRIDGE_DATA_DIR", str(queue_manager.directory))
     queue = queue_manager.name("QUEUE")
     created = invoke("mqsc", f"DEFINE QLOCAL({queue})")

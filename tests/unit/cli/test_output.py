@@ -43,12 +43,12 @@ def test_no_records_are_an_empty_list(invoke: Any, queue_manager: Any, queues: l
     assert (result.exit_code, json.loads(result.stdout)) == (3, [])
 
 
-def test_an_unknown_format(invoke: Any) -> None:
+def test_an_unknown_format_is_rejected(invoke: Any) -> None:
     result = invoke("client", "list", "-o", "xml")
     assert result.exit_code == 2 and "'xml' is not one of" in result.stderr
 
 
-def test_options_before_the_command(invoke: Any, queue_manager: Any, queues: list[str]) -> None:
+def test_options_before_the_command_apply_to_it(invoke: Any, queue_manager: Any, queues: list[str]) -> None:
     result = invoke("--data-dir", queue_manager.directory, "mqsc", "display", f"QLOCAL({queues[0]})")
     assert result.exit_code == 0, result.stderr
     # The option after the command overrides it.

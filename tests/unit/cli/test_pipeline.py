@@ -49,7 +49,7 @@ def test_the_environment_names_the_configuration(invoke: Invoke, file: Path, mon
     assert "one:" in invoke("pipeline", "list").stdout
 
 
-def test_a_file_without_pipelines(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_file_without_pipelines_is_reported(invoke: Invoke, tmp_path: Path) -> None:
     (tmp_path / "bridge.yaml").write_text("")
     result = invoke("pipeline", "list", "--config", tmp_path / "bridge.yaml")
     assert result.stdout == "the configuration file has no pipelines\n"
@@ -70,7 +70,7 @@ def test_a_file_without_pipelines(invoke: Invoke, tmp_path: Path) -> None:
         ("pipelines: {one: {}}", (), "bridge.yaml:1:18: pipelines.one"),
     ],
 )
-def test_mistakes(
+def test_mistakes_of_pipelines_are_reported(
     command: str, text: str | None, names: tuple[str, ...], message: str, invoke: Invoke, tmp_path: Path
 ) -> None:
     config = []
@@ -91,14 +91,14 @@ def test_mistakes(
         (["--packages", "a:b:1,delta"], "--packages: expected group:artifact:version, found 'delta'"),
     ],
 )
-def test_invalid_settings_of_spark(
+def test_invalid_settings_of_spark_are_rejected(
     command: str, arguments: list[str], message: str, invoke: Invoke, file: Path
 ) -> None:
     result = invoke("pipeline", command, *arguments, "--config", file)
     assert result.exit_code == 2 and message in result.stderr
 
 
-def test_settings_of_spark() -> None:
+def test_settings_of_spark_are_passed_to_the_session() -> None:
     spark = SparkConfig(conf={"spark.a": "1", "spark.b": 2}, packages=["a:b:1"], jars=["a.jar"])
     assert settings_of(spark, ["spark.a=x=y"], "c:d:2, a:b:1", "b.jar") == {
         "spark.a": "x=y",
@@ -134,7 +134,7 @@ PathFinder.find_spec = others
         (("reset", "one", "--yes"), 0, "has no checkpoint"),
     ],
 )
-def test_commands_without_the_extra(
+def test_commands_without_the_extra_name_it(
     words: tuple[str, ...], status: int, message: str, file: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(_HIDING)

@@ -52,14 +52,14 @@ def pipeline_details(invoke: Invoke, file: Path) -> dict[str, Any]:
     return state
 
 
-def test_pipelines_that_never_ran(invoke: Invoke, file: Path) -> None:
+def test_pipelines_that_never_ran_have_no_status(invoke: Invoke, file: Path) -> None:
     result = invoke("pipeline", "show", "--config", file)
     lines = result.stdout.splitlines()
     assert lines[0].split()[:3] == ["pipeline", "state", "since"]
     assert [line.split()[:3] for line in lines[1:3]] == [["one", "never", "run"], ["two", "never", "run"]]
 
 
-def test_a_running_pipeline_that_is_killed(invoke: Invoke, file: Path, directory: Path) -> None:
+def test_a_killed_pipeline_is_reported(invoke: Invoke, file: Path, directory: Path) -> None:
     with lock(directory / LOCK):
         assert pipeline_details(invoke, file)["state"] == "starting"
         record = StatusRecord(directory, print)
@@ -98,7 +98,7 @@ def test_a_new_run_keeps_the_last_batch_and_error(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"{", b'{"host":"\xb1"}'])
-def test_a_damaged_status(content: bytes, invoke: Invoke, file: Path, directory: Path) -> None:
+def test_a_damaged_status_is_reported(content: bytes, invoke: Invoke, file: Path, directory: Path) -> None:
     (directory / "status.json").write_bytes(content)
     result = invoke("pipeline", "show", "--config", file)
     assert result.exit_code == 1 and "status.json is damaged and may be removed" in result.stderr
@@ -114,7 +114,7 @@ def test_a_status_that_cannot_be_written_is_reported_once(directory: Path) -> No
 
 
 @pytest.mark.parametrize("command", ["stop", "drain"])
-def test_a_pipeline_that_does_not_run(command: str, invoke: Invoke, file: Path) -> None:
+def test_a_pipeline_that_does_not_run_cannot_be_stopped(command: str, invoke: Invoke, file: Path) -> None:
     result = invoke("pipeline", command, "one", "--config", file)
     assert result.exit_code == 4 and result.stderr.startswith("mqbridge: error: not running: one")
     assert ("pipeline run one --once" in result.stderr) == (command == "drain")
@@ -130,7 +130,7 @@ def test_a_pipeline_that_does_not_run(command: str, invoke: Invoke, file: Path) 
         ("stop", "given up", "one: given up", 1),
     ],
 )
-def test_a_pipeline_that_ends(
+def test_a_stop_waits_for_the_end_of_the_pipeline(
     command: str, ends_as: Any, message: str, status: int, invoke: Invoke, file: Path, directory: Path
 ) -> None:
     held = lock(directory / LOCK)
@@ -150,13 +150,13 @@ def test_a_pipeline_that_ends(
     assert received == [("one", StopPipeline() if command == "stop" else DrainPipeline())]
 
 
-def test_a_process_that_does_not_answer(invoke: Invoke, file: Path, directory: Path) -> None:
+def test_a_process_that_does_not_answer_is_reported(invoke: Invoke, file: Path, directory: Path) -> None:
     with lock(directory / LOCK):
         result = invoke("pipeline", "stop", "one", "--config", file)
     assert result.exit_code == 4 and "does not answer" in result.stderr
 
 
-def test_reset(invoke: Invoke, file: Path, directory: Path) -> None:
+def test_reset_deletes_the_checkpoint_of_a_stopped_pipeline(invoke: Invoke, file: Path, directory: Path) -> None:
     assert "one has no checkpoint" in invoke("pipeline", "reset", "one", "--config", file).stdout
     checkpoint, spool = directory / "checkpoint", directory / "spool"
     (checkpoint / "offsets").mkdir(parents=True)

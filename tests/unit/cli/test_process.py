@@ -40,7 +40,7 @@ def test_version(start: Any) -> None:
         ("mqsc", "display", "QMGR"),
     ],
 )
-def test_without_a_running_bridge(start: Any, arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_commands_report_that_no_bridge_is_running(start: Any, arguments: tuple[str, ...], tmp_path: Path) -> None:
     status, output, errors = ended(start(*arguments))
     assert (status, output) == (4, "")
     assert errors.startswith("mqbridge: error: MQRC_Q_MGR_NOT_AVAILABLE (2059): no bridge answers at data (")
@@ -49,7 +49,9 @@ def test_without_a_running_bridge(start: Any, arguments: tuple[str, ...], tmp_pa
 
 
 @pytest.mark.parametrize("way", ["option", "variable", "file", "option over all"])
-def test_the_address_of_the_queue_manager(start: Any, queue_manager: Any, tmp_path: Path, way: str) -> None:
+def test_the_address_of_the_queue_manager_has_several_sources(
+    start: Any, queue_manager: Any, tmp_path: Path, way: str
+) -> None:
     path = tmp_path / "bridge.yaml"
     right, wrong = queue_manager.directory, tmp_path / "wrong"
     path.write_text(f"queue_manager: {{data_directory: {right if way == 'file' else wrong}}}")
@@ -62,7 +64,7 @@ def test_the_address_of_the_queue_manager(start: Any, queue_manager: Any, tmp_pa
     assert "QMNAME(QM1)" in output
 
 
-def test_an_invalid_configuration_file(start: Any, tmp_path: Path) -> None:
+def test_an_invalid_configuration_file_is_reported(start: Any, tmp_path: Path) -> None:
     path = tmp_path / "bridge.yaml"
     path.write_text("channels: 7")
     status, output, errors = ended(start("mq", "get", "Q", "--config", path))
@@ -74,7 +76,7 @@ def test_an_invalid_configuration_file(start: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments", [("put", "\udcff", "x"), ("pub", "a\udcff", "x"), ("sub", "a\udcff"), ("display", "QLOCAL(\udcff)")]
 )
-def test_arguments_that_are_not_utf_8(start: Any, queue_manager: Any, arguments: tuple[str, ...]) -> None:
+def test_arguments_that_are_not_utf_8_are_rejected(start: Any, queue_manager: Any, arguments: tuple[str, ...]) -> None:
     group = "mqsc" if arguments[0] == "display" else "mq"
     status, output, errors = ended(start(group, *arguments, MQBRIDGE_DATA_DIR=queue_manager.directory))
     assert (status, output) == (2, "")
@@ -82,7 +84,7 @@ def test_arguments_that_are_not_utf_8(start: Any, queue_manager: Any, arguments:
     assert len(errors.splitlines()) == 1
 
 
-def test_binary_standard_input(start: Any, queue_manager: Any) -> None:
+def test_standard_input_may_be_binary(start: Any, queue_manager: Any) -> None:
     queue = queue_manager.queue()
     everything = bytes(range(256))
     status, _, _ = ended(start("mq", "put", queue, MQBRIDGE_DATA_DIR=queue_manager.directory), everything)
@@ -92,7 +94,7 @@ def test_binary_standard_input(start: Any, queue_manager: Any) -> None:
     assert output.splitlines()[4] == "00000040  " + everything[64:80].hex(" ") + "  |@ABCDEFGHIJKLMNO|"
 
 
-def test_text_in_another_locale(start: Any, queue_manager: Any) -> None:
+def test_text_is_utf_8_in_another_locale(start: Any, queue_manager: Any) -> None:
     queue = queue_manager.queue()
     there = {"MQBRIDGE_DATA_DIR": queue_manager.directory, "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
     assert ended(start("mq", "put", queue, "grün", **there))[0] == 0

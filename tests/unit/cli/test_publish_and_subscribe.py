@@ -99,7 +99,7 @@ def test_an_empty_retained_publication_clears_the_previous_one(mq: Any, topic: s
 @pytest.mark.parametrize(
     ("arguments", "status"), [((), 0), (("--limit", 0), 0), (("--limit", 1), 3), (("--limit", 2), 3)]
 )
-def test_no_publication_arrived(mq: Any, topic: str, arguments: tuple[Any, ...], status: int) -> None:
+def test_a_wait_without_a_publication_ends(mq: Any, topic: str, arguments: tuple[Any, ...], status: int) -> None:
     result = mq("sub", topic, "--wait", 0.01, *arguments)
     complaint = f"mqbridge: error: MQRC_NO_MSG_AVAILABLE (2033): topic '{topic}'\n" if status else ""
     assert (result.exit_code, result.stdout, result.stderr) == (status, "", f"subscribed to {topic}\n{complaint}")
@@ -113,7 +113,7 @@ def test_no_publication_arrived(mq: Any, topic: str, arguments: tuple[Any, ...],
         (("sub", "", "--wait", "0"), "MQRC_TOPIC_STRING_ERROR (2425)"),
     ],
 )
-def test_errors(mq: Any, arguments: tuple[str, ...], complaint: str) -> None:
+def test_errors_are_reported(mq: Any, arguments: tuple[str, ...], complaint: str) -> None:
     result = mq(*arguments)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("mqbridge: error: " + complaint)
@@ -126,7 +126,7 @@ def test_remove_is_for_durable_subscriptions_only(mq: Any) -> None:
 
 
 @pytest.mark.parametrize(("durable", "remove"), [(False, False), (True, False), (True, True)])
-def test_ctrl_c(start: Any, queue_manager: Any, topic: str, durable: bool, remove: bool) -> None:
+def test_ctrl_c_ends_the_command(start: Any, queue_manager: Any, topic: str, durable: bool, remove: bool) -> None:
     name = queue_manager.name("sub")
     options = (("--durable", name) if durable else ()) + (("--remove",) if remove else ())
     process = start("mq", "sub", topic, *options, "--data-dir", queue_manager.directory)

@@ -40,7 +40,7 @@ def test_put_sets_the_mqmd(mq: Any, queue_manager: Any, arguments: tuple[Any, ..
     assert (message["body"], message["bodyEncoding"], message["rfh2"]) == ("text", "utf-8", [])
 
 
-def test_put_of_a_request_and_its_answer(mq: Any, queue_manager: Any) -> None:
+def test_put_sends_a_request_and_its_answer(mq: Any, queue_manager: Any) -> None:
     queue = queue_manager.queue()
     mq("put", queue, "question", "--reply-to", "ANSWERS", "--property", "site=north", "--property", "line=1=2")
     mq("put", queue, "answer", "--correl-id", "AB" * 24)
@@ -52,7 +52,7 @@ def test_put_of_a_request_and_its_answer(mq: Any, queue_manager: Any) -> None:
     assert by_text["md"]["CorrelId"] == b"dev-1".hex().upper().ljust(48, "0")
 
 
-def test_put_of_text_in_a_ccsid(mq: Any, queue_manager: Any) -> None:
+def test_put_encodes_text_in_a_ccsid(mq: Any, queue_manager: Any) -> None:
     queue = queue_manager.queue()
     mq("put", queue, "--ccsid", 500, input="grün".encode("cp500"))
     (message,) = objects(mq("get", queue, "--json"))
@@ -69,7 +69,7 @@ def test_put_of_text_in_a_ccsid(mq: Any, queue_manager: Any) -> None:
         ("--correl-id", "x" * 25, "--correl-id: "),
     ],
 )
-def test_errors_of_put(mq: Any, queue_manager: Any, option: str, value: str, message: str) -> None:
+def test_errors_of_put_are_reported(mq: Any, queue_manager: Any, option: str, value: str, message: str) -> None:
     result = mq("put", queue_manager.queue(), "text", option, value)
     assert result.exit_code == 2
     assert result.stderr.startswith("mqbridge: error: " + message)
@@ -82,7 +82,7 @@ def test_expiry_is_a_duration(mq: Any, queue_manager: Any) -> None:
     assert 5000 < message["md"]["Expiry"] <= 6000
 
 
-def test_default_persistence_of_the_queue(mq: Any, queue_manager: Any) -> None:
+def test_the_queue_determines_the_default_persistence(mq: Any, queue_manager: Any) -> None:
     queue = queue_manager.queue("DEFPSIST(YES)")
     (put,) = objects(mq("put", queue, "text", "--json"))
     assert put["Persistence"] == 1
@@ -100,7 +100,7 @@ def test_default_persistence_of_the_queue(mq: Any, queue_manager: Any) -> None:
         (("\udcff",), None, b"\xff", b"", 1208),
     ],
 )
-def test_bodies(
+def test_each_kind_of_body_has_its_format_and_ccsid(
     mq: Any,
     queue_manager: Any,
     arguments: tuple[str, ...],
@@ -148,7 +148,9 @@ def test_a_message_for_a_client_goes_to_its_transmission_queue(mq: Any) -> None:
         (("--browse", "--limit", 0), ["a", "b", "c"], 3),
     ],
 )
-def test_get(mq: Any, queue_manager: Any, arguments: tuple[Any, ...], bodies: list[str], depth: int) -> None:
+def test_get_prints_messages(
+    mq: Any, queue_manager: Any, arguments: tuple[Any, ...], bodies: list[str], depth: int
+) -> None:
     queue = queue_manager.queue()
     queue_manager.put(queue, *(Message(MQMD(), body) for body in (b"a", b"b", b"c")))
     result = mq("get", queue, *arguments)
@@ -157,7 +159,7 @@ def test_get(mq: Any, queue_manager: Any, arguments: tuple[Any, ...], bodies: li
 
 
 @pytest.mark.parametrize("arguments", [(), ("--wait", 0.05), ("--browse",), ("--limit", 0), ("--json",)])
-def test_no_message_available(mq: Any, queue_manager: Any, arguments: tuple[Any, ...]) -> None:
+def test_no_available_message_is_exit_status_3(mq: Any, queue_manager: Any, arguments: tuple[Any, ...]) -> None:
     queue = queue_manager.queue()
     result = mq("get", queue, *arguments)
     assert (result.exit_code, result.stdout) == (3, "")

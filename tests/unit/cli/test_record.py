@@ -42,7 +42,7 @@ def test_show_prints_offsets_lengths_and_names() -> None:
     ]
 
 
-def test_show_for_programs() -> None:
+def test_show_prints_json_for_programs() -> None:
     output, _ = record("show", str(COPYBOOKS / "transaction.cpy"), "-o", "jsonl", "--option", "names=camel")
     items = [json.loads(line) for line in output.splitlines()]
     assert items[5] == {
@@ -123,7 +123,7 @@ def test_no_records_are_an_empty_file(tmp_path: Path) -> None:
         (("encode", ORDER, "-"), b"no json", 1, "-: document 1: the payload is not JSON"),
     ],
 )
-def test_errors(arguments: tuple[str, ...], stdin: bytes, status: int, error: str) -> None:
+def test_errors_have_a_place(arguments: tuple[str, ...], stdin: bytes, status: int, error: str) -> None:
     _, stderr = record(*arguments, status=status, stdin=stdin)
     assert f"mqbridge: error: {error}" in stderr
 

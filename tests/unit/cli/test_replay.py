@@ -74,7 +74,7 @@ def messages_on(queue_manager: Any, queue: str) -> list[tuple[Any, dict[str, Any
     return messages
 
 
-def test_to_a_queue(replay: Replay, queue_manager: Any) -> None:
+def test_publications_are_put_to_a_queue(replay: Replay, queue_manager: Any) -> None:
     queue = queue_manager.queue()
     result = replay("--to-queue", queue, "--run", f"to-{queue}")
     assert result.exit_code == 0, result.output
@@ -92,7 +92,9 @@ def test_to_a_queue(replay: Replay, queue_manager: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "topics"), [([], ["plant/0", "plant/1"]), (["--to-topic", "again/"], ["again/plant/0"])]
 )
-def test_to_topics(replay: Replay, queue_manager: Any, arguments: list[str], topics: list[str]) -> None:
+def test_publications_are_put_to_their_topics(
+    replay: Replay, queue_manager: Any, arguments: list[str], topics: list[str]
+) -> None:
     queue = queue_manager.queue()
     for topic in topics:
         name = queue_manager.name("SUB")
@@ -105,7 +107,7 @@ def test_to_topics(replay: Replay, queue_manager: Any, arguments: list[str], top
     assert all(folders["usr"]["replayed"] == queue for _, folders, _ in messages)
 
 
-def test_messages_of_mappings(
+def test_messages_of_mappings_are_put(
     invoke: Callable[..., Result], queue_manager: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MQBRIDGE_DATA_DIR", str(queue_manager.directory))
@@ -155,7 +157,7 @@ def test_a_completed_replay_is_not_repeated_without_an_option(replay: Replay, qu
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("where", ["while it puts", "while it pauses"])
-def test_a_stopped_replay(
+def test_a_stopped_replay_continues(
     replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, where: str
 ) -> None:
     queue = queue_manager.queue()
@@ -212,7 +214,7 @@ def test_the_time_of_the_first_start_applies(replay: Replay, queue_manager: Any,
         (["--to-queue", "NOPE"], 3, ["MQRC_UNKNOWN_OBJECT_NAME"]),
     ],
 )
-def test_an_archive_without_matching_messages(
+def test_an_archive_without_matching_messages_is_reported(
     replay: Replay, queue_manager: Any, arguments: list[str], status: int, texts: list[str]
 ) -> None:
     result = replay("--run", "nothing", *arguments)
@@ -242,14 +244,14 @@ def test_messages_from_a_queue_need_a_destination(
     assert "1 message put" in invoke(*words, "--to-topic", "elsewhere").output
 
 
-def test_a_period(replay: Replay, queue_manager: Any) -> None:
+def test_a_period_limits_the_messages(replay: Replay, queue_manager: Any) -> None:
     queue = queue_manager.queue()
     result = replay("--to-queue", queue, "--from", "2026-03-02T12:00:05", "--to", "2026-03-02T13:00:12+01:00")
     assert result.exit_code == 0, result.output
     assert [body for _, _, body in messages_on(queue_manager, queue)] == [b"%d" % number for number in range(5, 12)]
 
 
-def test_a_rate(replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rate_limits_the_speed(replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     # A clock that advances only with these pauses: the machine needs no time.
     clock = SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append)
@@ -305,7 +307,9 @@ def test_wrong_usage(replay: Replay, arguments: list[str], text: str) -> None:
     assert text in result.output
 
 
-def test_an_archive_without_payloads(invoke: Callable[..., Result], queue_manager: Any, tmp_path: Path) -> None:
+def test_an_archive_without_payloads_is_rejected(
+    invoke: Callable[..., Result], queue_manager: Any, tmp_path: Path
+) -> None:
     story = Story().put(1, "t", b"a")
     story.rows = [(*row[:11], None, *row[12:]) for row in story.rows]
     directory = story.write(tmp_path / "without")

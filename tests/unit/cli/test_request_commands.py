@@ -19,7 +19,7 @@ from bridge.cli.request_commands import action, listing
 class RingBell(Request[None], tag="bell ring"):
     """Ring a bell.
 
-    It rings until somebody answers.
+    It rings until someone answers.
     """
 
     CHANGES = True
@@ -69,7 +69,7 @@ def test_the_help_is_the_docstring() -> None:
     help_text = run(action(RingBell), "--help").output
     for text in (
         "Ring a bell.",
-        "It rings until somebody answers.",
+        "It rings until someone answers.",
         "BELL",
         "Name of the bell.",
         "TONE",

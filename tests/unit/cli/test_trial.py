@@ -60,7 +60,7 @@ def attempt(invoke: Any, tmp_path: Path) -> Any:
 PUBLISHED = ("--topic", "plant/l1/temp/in", "--payload", "21.5", "--qos", 1, "--property", "site=north")
 
 
-def test_message(attempt: Any) -> None:
+def test_the_message_of_a_mapping_is_shown(attempt: Any) -> None:
     result = attempt("plant", *PUBLISHED, "--client-id", "dev-1", "--user", "operator")
     assert (result.exit_code, result.stderr) == (0, "")
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
@@ -94,7 +94,7 @@ def test_a_request_and_its_answer(attempt: Any, tmp_path: Path) -> None:
     assert steps.splitlines() == ["to.mqtt: to/me", "payload: !"]
 
 
-def test_message_as_json(attempt: Any) -> None:
+def test_the_message_is_printed_as_json(attempt: Any) -> None:
     view = json.loads(attempt("plant", *PUBLISHED, "--json").stdout)
     assert view["destination"] == {"queue": "PLANT.L1", "queueManager": "QM2"}
     assert (view["md"]["Priority"], view["md"]["Persistence"], view["body"]) == (4, 1, "21.5")
@@ -102,7 +102,7 @@ def test_message_as_json(attempt: Any) -> None:
     assert (view["retain"], view["clear"], view["properties"]) == (False, False, {})
 
 
-def test_retained_publication_of_a_topic(attempt: Any) -> None:
+def test_a_retained_publication_of_a_topic_is_shown(attempt: Any) -> None:
     trial = attempt("copy", "--topic", "copy/a", "--payload", "1", "--retain")
     assert trial.stdout.splitlines()[:2] == [
         "published to topic copy/a",
@@ -113,7 +113,7 @@ def test_retained_publication_of_a_topic(attempt: Any) -> None:
     assert cleared.stdout.splitlines()[1] == "it clears the retained publication of that topic"
 
 
-def test_message_properties_without_an_rfh2(attempt: Any) -> None:
+def test_properties_are_shown_without_an_rfh2(attempt: Any) -> None:
     lines = [" ".join(line.split()) for line in attempt("bare", "--topic", "bare/a").stdout.splitlines()]
     assert lines[:2] == ["put to queue B", "message properties"]
     assert "mqtt.clientId mqbridge-try" in lines
@@ -175,7 +175,7 @@ def test_a_message_that_is_not_accepted_is_explained(
     assert accepted_attempt.exit_code == 0 and accepted_attempt.stdout.startswith("put to queue REST")
 
 
-def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
+def test_the_payload_is_read_from_a_file(attempt: Any, tmp_path: Path) -> None:
     (tmp_path / "payload").write_bytes(b"\x00\xff")
     view = json.loads(attempt("bare", "--topic", "bare/a", "--payload-file", tmp_path / "payload", "--json").stdout)
     assert (view["body"], view["bodyEncoding"]) == ("AP8=", "base64")
@@ -238,13 +238,13 @@ def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
         (("commands", "--message", "missing"), 1, "missing: No such file or directory\n"),
     ],
 )
-def test_no_payload(arguments: tuple[object, ...], status: int, message: str, attempt: Any) -> None:
+def test_a_missing_payload_is_reported(arguments: tuple[object, ...], status: int, message: str, attempt: Any) -> None:
     result = attempt(*arguments)
     assert (result.exit_code, result.stdout) == (status, "")
     assert result.stderr.startswith("mqbridge: error: " + message)
 
 
-def test_no_configuration(invoke: Any) -> None:
+def test_a_configuration_is_required(invoke: Any) -> None:
     result = invoke("try", "plant", "--topic", "a")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "--config" in result.stderr and "MQBRIDGE_CONFIG" in result.stderr
@@ -264,7 +264,7 @@ def message_file(directory: Path, *headers: Any, body: bytes = b"start", md: MQM
 DEVICE = RFH2(CodedCharSetId=1208, Format=b"MQSTR", folders=(Folder.build("usr", {"device": "dev-1", "n": 5}),))
 
 
-def test_publication(attempt: Any, tmp_path: Path) -> None:
+def test_the_publication_of_a_mapping_is_shown(attempt: Any, tmp_path: Path) -> None:
     result = attempt("commands", "--message", message_file(tmp_path, DEVICE))
     assert (result.exit_code, result.stderr) == (0, "")
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
@@ -273,7 +273,7 @@ def test_publication(attempt: Any, tmp_path: Path) -> None:
     assert lines[-2:] == ["body (5 bytes)", "start"]
 
 
-def test_publication_as_json(attempt: Any, tmp_path: Path) -> None:
+def test_the_publication_is_printed_as_json(attempt: Any, tmp_path: Path) -> None:
     result = attempt("commands", "--message", "-", "--json", input=message_file(tmp_path, DEVICE).read_bytes())
     assert json.loads(result.stdout) == {
         "topic": "commands/dev-1",
@@ -295,7 +295,7 @@ def test_publication_as_json(attempt: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format", ["json", "jsonl", "yaml"])
 @pytest.mark.parametrize("count", [0, 1, 2])
-def test_a_message_in_each_format_of_mq_get(
+def test_each_format_of_mq_get_is_accepted(
     format: str,
     count: int,
     attempt: Any,
@@ -320,14 +320,14 @@ def test_a_message_in_each_format_of_mq_get(
         assert "rejects the message" in result.stderr
 
 
-def test_a_message_as_bytes(attempt: Any, tmp_path: Path) -> None:
+def test_a_message_can_be_bytes(attempt: Any, tmp_path: Path) -> None:
     file = tmp_path / "message"
     file.write_bytes(encode_chain([DEVICE], b"start").data)
     view = json.loads(attempt("commands", "--message", file, "--format", "MQHRF2", "--json").stdout)
     assert (view["topic"], view["body"]) == ("commands/dev-1", "start")
 
 
-def test_bytes_in_a_character_set(attempt: Any, tmp_path: Path) -> None:
+def test_bytes_have_a_character_set(attempt: Any, tmp_path: Path) -> None:
     header = RFH2(CodedCharSetId=500, Format=b"MQSTR", folders=(Folder.build("usr", {"device": "d"}),))
     view = json.loads(
         attempt("commands", "--message", message_file(tmp_path, header, body="grün".encode("cp500")), "--json").stdout
@@ -358,7 +358,9 @@ def test_bytes_that_are_json_are_a_body(attempt: Any, tmp_path: Path) -> None:
         ({"xqh": {"RemoteQName": "T"}}, "JSON does not show an MQXQH in full"),
     ],
 )
-def test_a_file_that_is_not_a_message(changed: dict[str, Any], message: str, attempt: Any, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_message_is_rejected(
+    changed: dict[str, Any], message: str, attempt: Any, tmp_path: Path
+) -> None:
     file = message_file(tmp_path)
     file.write_text(json.dumps(json.loads(file.read_text()) | changed))
     result = attempt("prices", "--message", file, "--topic", "prices/IBM")
@@ -366,7 +368,7 @@ def test_a_file_that_is_not_a_message(changed: dict[str, Any], message: str, att
     assert result.stderr.startswith(f"mqbridge: error: {file} is not a message: ") and message in result.stderr
 
 
-def test_schema(invoke: Any) -> None:
+def test_the_command_schema_prints_both_schemas(invoke: Any) -> None:
     configuration, mapping_file = invoke("schema"), invoke("schema", "--mapping-file")
     assert configuration.exit_code == mapping_file.exit_code == 0
     assert {"queue_manager", "mappings", "links"} <= set(json.loads(configuration.stdout)["properties"])
@@ -417,7 +419,7 @@ def test_check_reports_mistakes_in_templates(invoke: Any, tmp_path: Path) -> Non
         ]),
     ],
 )  # fmt: skip
-def test_the_value_after_each_step(attempt: Any, arguments: tuple[str, ...], steps: list[str]) -> None:
+def test_the_value_after_each_step_is_shown(attempt: Any, arguments: tuple[str, ...], steps: list[str]) -> None:
     lines = attempt(*arguments, "--steps").stderr.splitlines()
     assert lines[: len(steps)] == steps
     assert all(line.startswith(("mqbridge: error: ", "it would be")) for line in lines[len(steps) :])
@@ -475,7 +477,7 @@ no json
 """
 
 
-def test_each_line_of_a_file(attempt: Any, tmp_path: Path) -> None:
+def test_each_line_of_a_file_is_a_sample(attempt: Any, tmp_path: Path) -> None:
     file = tmp_path / "samples.jsonl"
     file.write_bytes(SAMPLES)
     arguments = ("fields", "--topic", "readings", "--samples", file, "--each-line")
@@ -499,7 +501,7 @@ def test_each_line_of_a_file(attempt: Any, tmp_path: Path) -> None:
     assert summary["failures"][2]["number"] == 6
 
 
-def test_samples_without_a_failure(attempt: Any, tmp_path: Path) -> None:
+def test_samples_without_a_failure_have_exit_status_0(attempt: Any, tmp_path: Path) -> None:
     file = tmp_path / "samples.jsonl"
     file.write_bytes(b"".join(SAMPLES.splitlines(keepends=True)[:4]))
     result = attempt("fields", "--topic", "readings", "--samples", file, "--each-line")
@@ -507,7 +509,7 @@ def test_samples_without_a_failure(attempt: Any, tmp_path: Path) -> None:
     assert result.stdout.startswith("4 samples: 3 mapped, 1 not taken, 0 rejected\n")
 
 
-def test_samples_of_messages(attempt: Any, tmp_path: Path) -> None:
+def test_samples_can_be_messages(attempt: Any, tmp_path: Path) -> None:
     bodies, messages = tmp_path / "bodies", tmp_path / "messages"
     bodies.write_bytes(SAMPLES)
     result = attempt("device", "--samples", bodies, "--each-line")
@@ -524,7 +526,7 @@ def published(topic: str, body: str) -> str:
     return json.dumps({"md": {"Format": "MQHRF2"}, "rfh2": [header], "body": body}) + "\n"
 
 
-def test_publications_in_files(attempt: Any, tmp_path: Path) -> None:
+def test_publications_are_read_from_files(attempt: Any, tmp_path: Path) -> None:
     file = tmp_path / "message.json"
     file.write_text(published("readings", '{"id": "a", "t": 1}'))
     result = attempt("fields", "--message", file)

@@ -36,7 +36,7 @@ def load_text(directory: Path, text: str) -> Configuration:
         "mode: bindings, channel: ~, connections: ~",
     ],
 )
-def test_the_minimum_for_ibm_mq(text: str, tmp_path: Path) -> None:
+def test_ibm_mq_needs_only_a_few_options(text: str, tmp_path: Path) -> None:
     loaded = load_text(tmp_path, f"queue_manager: {{type: ibm, name: A, {text}}}").queue_manager
     assert isinstance(loaded, IbmQueueManagerConfig)
     assert loaded.batch == BatchConfig()
@@ -61,7 +61,7 @@ def test_missing_keys_have_their_defaults(text: str, tmp_path: Path) -> None:
     assert load_text(tmp_path, text) == default_configuration()
 
 
-def test_no_channels_at_all(tmp_path: Path) -> None:
+def test_a_configuration_needs_no_channels(tmp_path: Path) -> None:
     assert load_text(tmp_path, "channels: []").channels == []
 
 
@@ -117,7 +117,9 @@ def test_the_first_of_several_merged_mappings_takes_precedence(tmp_path: Path) -
         ("escape.yaml", "escape.yaml: expected YAML, found an escape or a number in it that stands for nothing"),
     ],
 )
-def test_an_unreadable_file(name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file_is_reported(
+    name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("loop.yaml").symlink_to("loop.yaml")
     Path("escape.yaml").write_text(r'log: "\U00110000"')

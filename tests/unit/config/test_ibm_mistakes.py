@@ -24,7 +24,7 @@ IBM_KEYS = (
     " probe_interval)"
 )
 
-#: A valid section for client mode. The addition of a row is in line 6.
+#: A valid section for client mode. The text of a case is added in line 6.
 CLIENT = "queue_manager:\n  type: ibm\n  name: QM1\n  channel: MQTT.BRIDGE\n  connections: mq1(1414)\n  "
 BINDINGS = "queue_manager:\n  type: ibm\n  name: QM1\n  mode: bindings\n  "
 CCDT = "queue_manager:\n  type: ibm\n  name: QM1\n  ccdt_url: file:///ccdt.json\n  "
@@ -128,7 +128,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("text", "messages"), MISTAKES.items())
-def test_mistake(text: str, messages: str, tmp_path: Path) -> None:
+def test_a_mistake_in_the_section_is_reported_with_its_position(text: str, messages: str, tmp_path: Path) -> None:
     assert mistakes_of(tmp_path, text) == messages.splitlines()
 
 

@@ -111,7 +111,7 @@ def test_the_schemas_are_valid() -> None:
 
 
 @pytest.mark.parametrize("text", RIGHT)
-def test_valid_configurations(text: str, tmp_path: Path) -> None:
+def test_valid_configurations_are_accepted(text: str, tmp_path: Path) -> None:
     document = values(tmp_path, text)
     (tmp_path / "maps").mkdir()
     load(tmp_path / "bridge.yaml")
@@ -119,7 +119,7 @@ def test_valid_configurations(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "place"), MISTAKES)
-def test_mistake(text: str, place: tuple[str | int, ...], tmp_path: Path) -> None:
+def test_a_mistake_is_rejected(text: str, place: tuple[str | int, ...], tmp_path: Path) -> None:
     document = values(tmp_path, text)
     with pytest.raises(ConfigurationError):
         load(tmp_path / "bridge.yaml")
@@ -131,13 +131,13 @@ def test_mistake(text: str, place: tuple[str | int, ...], tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("file", sorted(ROOT.glob("mappings/**/*.y*ml")), ids=lambda file: file.name)
-def test_shipped_mapping_files(file: Path) -> None:
+def test_shipped_mapping_files_are_accepted(file: Path) -> None:
     values_of_file = SourceFile(file).values
     schema = configuration() if set(values_of_file) - set(mapping_file().schema["properties"]) else mapping_file()
     assert [error.message for error in schema.iter_errors(values_of_file)] == []
 
 
-def test_shipped_configuration(tmp_path: Path) -> None:
+def test_the_shipped_configuration_is_accepted(tmp_path: Path) -> None:
     text = (ROOT / "deploy" / "bridge.yaml").read_text(encoding="utf-8")
     for variant in (text, re.sub(r"^#(?!#)", "", text, flags=re.MULTILINE)):
         assert [error.message for error in configuration().iter_errors(values(tmp_path, variant))] == []

@@ -34,12 +34,12 @@ def names(configuration: Configuration) -> list[str]:
     return list(configuration.mappings)
 
 
-def test_by_name(tmp_path: Path) -> None:
+def test_mappings_can_be_in_the_configuration_file(tmp_path: Path) -> None:
     assert names(load(written(tmp_path, bridge=f"mappings: {{a: {A}, b: {B}}}"))) == ["a", "b"]
 
 
 @pytest.mark.parametrize("text", ["mappings:", "mappings: {}", "mappings: []", "mappings: [{}]", "mappings: [empty]"])
-def test_none(text: str, tmp_path: Path) -> None:
+def test_a_configuration_needs_no_mappings(text: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert load(written(tmp_path, bridge=text)) == Configuration()
 
@@ -54,7 +54,7 @@ def test_files_directories_and_mappings_in_one_list(tmp_path: Path) -> None:
         one="mappings:\n  one: {from: {queue: ONE}, to: {mqtt: one}}\nlinks:\n",
     )
     (tmp_path / "maps" / "c.yml").write_text(f"mappings: {{c1: {A}}}")
-    (tmp_path / "maps" / ".d.yaml").write_text("what an editor leaves behind")
+    (tmp_path / "maps" / ".d.yaml").write_text("backup file of an editor")
     (tmp_path / "maps" / "readme.txt").write_text("no mapping")
     (tmp_path / "maps" / "deeper.yaml").mkdir()
     assert names(load(file)) == ["a1", "b2", "b1", "c1", "one", "c", "d"]
@@ -156,7 +156,7 @@ def test_a_mistake_names_its_file(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_mistake_of_files(files: dict[str, str], messages: str, tmp_path: Path) -> None:
+def test_a_mistake_in_the_list_of_files_is_reported(files: dict[str, str], messages: str, tmp_path: Path) -> None:
     assert problems(written(tmp_path, **files)) == messages.splitlines()
 
 

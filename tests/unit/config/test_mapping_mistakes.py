@@ -273,7 +273,7 @@ def test_a_disabled_mapping_may_use_the_same_queue(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "lines"), {**SHAPES, **QUOTES, **LINKS, **REFERENCES}.items())
-def test_mistake(text: str, lines: str, tmp_path: Path) -> None:
+def test_a_mistake_in_a_mapping_is_reported_with_its_position(text: str, lines: str, tmp_path: Path) -> None:
     assert mistakes_of(tmp_path, text) == lines.splitlines()
 
 
@@ -281,7 +281,9 @@ def test_mistake(text: str, lines: str, tmp_path: Path) -> None:
     ("section", "attribute", "line"),
     [*((TO_MQ_SECTION, *row) for row in TO_MQ.items()), *((TO_MQTT_SECTION, *row) for row in TO_MQTT.items())],
 )
-def test_mistake_in_attributes(section: str, attribute: str, line: str, tmp_path: Path) -> None:
+def test_a_mistake_in_attributes_is_reported_with_its_position(
+    section: str, attribute: str, line: str, tmp_path: Path
+) -> None:
     column, rest = line.split(": ", 1)
     assert mistakes_of(tmp_path, f"{section}attributes:\n        {attribute}") == [
         f"6:{int(column) + 4}: mappings.a.attributes.{rest}"

@@ -205,7 +205,9 @@ BOMBS = [
     ids=lambda value: value[:100],  # one text has a megabyte
 )
 @pytest.mark.timeout(20)
-def test_mistake(text: str | bytes, messages: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_is_reported_with_its_position(
+    text: str | bytes, messages: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     file = Path("bridge.yaml")
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -216,7 +218,7 @@ def test_mistake(text: str | bytes, messages: str, tmp_path: Path, monkeypatch: 
     assert str(raised.value) == "\n".join(prefix + line for line in messages.splitlines())
 
 
-def test_all_mistakes_of_a_file_are_told_at_once_in_its_order(tmp_path: Path) -> None:
+def test_all_mistakes_of_a_file_are_reported_together_in_order(tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
     file.write_text("""\
 log:
@@ -246,7 +248,7 @@ limits: {in_flight: 0, pending_bytes: big}
     assert {problem.file for problem in raised.value.problems} == {file}
 
 
-def test_a_value_that_an_alias_brings_is_shown_where_it_is_written(tmp_path: Path) -> None:
+def test_a_mistake_in_an_aliased_value_has_the_position_of_the_value(tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
     file.write_text("channels:\n- &a {name: A, backlog: none}\n- {<<: *a, name: B, port: 2}\n")
     with pytest.raises(ConfigurationError) as raised:

@@ -75,7 +75,7 @@ def test_sessions_of_channels_that_other_machines_reach_expire_by_default(subtes
             assert effective(config).get("session_expiry") == expiry
 
 
-def test_names_that_pydantic_uses_in_locations(tmp_path: Path) -> None:
+def test_names_that_pydantic_uses_in_locations_do_not_confuse_keys(tmp_path: Path) -> None:
     text = """\
 mappings:
   to-mq: {from: {mqtt: t}, to: {queue: Q}, attributes: {properties: {"[key]": 5, to-mqtt: 6}, persistence: {one: 1}}}

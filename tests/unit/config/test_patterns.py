@@ -14,7 +14,7 @@ PUMP = (
 )
 
 
-def test_distinguished_names(subtests: pytest.Subtests) -> None:
+def test_patterns_match_distinguished_names(subtests: pytest.Subtests) -> None:
     for pattern, matches in [
         ("CN=pump-7", True), ("cn=PUMP-7", True), ("CN=pump*", True), ("CN=*7", True), ("CN=*ump*", True), ("CN=*", True),
         ("CN=pump", False), ("CN=pump\\*", False), ("O=Example\\, Inc,CN=pump-7", True), ('O="Example, Inc"', True),
@@ -33,7 +33,7 @@ def test_distinguished_names(subtests: pytest.Subtests) -> None:
     ["", ",", "pump*", "CN:pump*", "CN:pump*,O=Example", "CN=a,", "CN=", "XN=a", "=a", "CN=a*b", "CN=*a*b*", 'CN="a',
      "CN=a\\"],
 )  # fmt: skip
-def test_invalid_distinguished_names(pattern: str) -> None:
+def test_invalid_patterns_of_distinguished_names_are_rejected(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         name_pattern(pattern)
     assert not matches_name(pattern, PUMP) and not matches_name(pattern, "")
@@ -44,7 +44,7 @@ def test_an_asterisk_in_a_certificate_is_not_a_wildcard() -> None:
     assert not matches_name("CN=\\*.example.org", "CN=www.example.org")
 
 
-def test_addresses(subtests: pytest.Subtests) -> None:
+def test_patterns_match_addresses(subtests: pytest.Subtests) -> None:
     for pattern, address, matches in [
         ("*", "10.1.2.3", True), ("*", "::1", True), ("*", "", True), ("10.1.2.3", "10.1.2.3", True),
         ("10.1.2.3", "10.1.2.30", False), ("10.1.2.*", "10.1.2.3", True), ("10.*", "10.1.2.3", True),
@@ -73,7 +73,7 @@ def test_addresses(subtests: pytest.Subtests) -> None:
      ":", ":::", "::1::", "1:2:3:4:5:6:7", "1:2:3:4:5:6:7:8:9", "1:2:3:4:5:6:7::8:9", "2001::*", "2001:*::1", "12345::1",
      "g::1", "0:0:0:0:0:ffff:*", "0:0:0:0:0:ffff:a01:203", "::ffff:10.1.2", "::10.1.2.3"],
 )  # fmt: skip
-def test_invalid_addresses(pattern: str) -> None:
+def test_invalid_patterns_of_addresses_are_rejected(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         address_pattern(pattern)
 
@@ -86,7 +86,7 @@ def test_invalid_addresses(pattern: str) -> None:
         ["2001::1", "2001:0:0:0:0:0:0:*", "2001:*:1", "2000-2001:*", "*"],
     ],
 )  # fmt: skip
-def test_the_more_specific_pattern(patterns: list[str]) -> None:
+def test_the_more_specific_pattern_takes_precedence(patterns: list[str]) -> None:
     keys = [address_pattern(pattern).specificity for pattern in patterns]
     assert all(key >= another for key, another in pairwise(keys))
     assert sorted(keys, reverse=True) == keys

@@ -41,7 +41,7 @@ def pipeline(directory: Path, text: str) -> PipelineConfig:
         ("availableNow", "availableNow"),
     ],
 )
-def test_trigger(trigger: str, expected: float | str, tmp_path: Path) -> None:
+def test_triggers_have_several_notations(trigger: str, expected: float | str, tmp_path: Path) -> None:
     assert pipeline(tmp_path, f"{REST}, trigger: {trigger}").trigger == expected
 
 
@@ -109,13 +109,13 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("text", "expected"), MISTAKES.items())
-def test_mistake(text: str, expected: str, tmp_path: Path) -> None:
+def test_a_mistake_in_a_pipeline_is_reported(text: str, expected: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as raised:
         pipeline(tmp_path, text)
     assert expected in str(raised.value) and ":1:" in str(raised.value)
 
 
-def test_options_of_the_source(tmp_path: Path) -> None:
+def test_sources_have_their_options(tmp_path: Path) -> None:
     source_options = "{partitions: 2, embed: no, maxBytesPerTrigger: 1 MiB}"
     options = pipeline(
         tmp_path, f"from: {{mq: {{queue: Q}}, options: {source_options}}}, select: S, to: {{mq: }}"
@@ -154,13 +154,13 @@ SPARK_MISTAKES = [
 
 
 @pytest.mark.parametrize(("text", "expected"), SPARK_MISTAKES)
-def test_mistakes_of_the_section_spark(text: str, expected: str, tmp_path: Path) -> None:
+def test_mistakes_in_the_section_spark_are_reported(text: str, expected: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as raised:
         load(written(tmp_path, f"spark: {{{text}}}"))
     assert expected in str(raised.value) and "bridge.yaml:1:" in str(raised.value)
 
 
-def test_the_section_spark(tmp_path: Path) -> None:
+def test_the_section_spark_has_the_settings_of_the_session(tmp_path: Path) -> None:
     text = """
 spark:
   master: spark://a:7077
@@ -181,7 +181,7 @@ spark:
     assert configuration.spark.shared == [Path("/mnt/plant")]
 
 
-def test_mistakes_that_depend_on_other_sections(tmp_path: Path) -> None:
+def test_mistakes_that_depend_on_other_sections_are_reported(tmp_path: Path) -> None:
     text = f"""
 queue_manager: {{type: ibm, name: Q, channel: C, connections: a(1)}}
 links: {{l: {{host: h, client_id: me}}}}
@@ -198,7 +198,7 @@ pipelines:
     assert "pipelines.c.checkpoint: expected a directory that no other pipeline has, found 'c' again" in message
 
 
-def test_pipelines_that_read_the_same_queue(tmp_path: Path) -> None:
+def test_pipelines_cannot_read_the_same_queue(tmp_path: Path) -> None:
     two = f"{{{REST}}}"
     with pytest.raises(ConfigurationError) as raised:
         load(written(tmp_path, f"pipelines:\n  a: {two}\n  b: {two}"))
@@ -242,7 +242,9 @@ MAPPINGS = [
 
 
 @pytest.mark.parametrize(("mapping", "source", "expected"), MAPPINGS)
-def test_a_mapping_that_a_pipeline_cannot_use(mapping: str, source: str, expected: str, tmp_path: Path) -> None:
+def test_a_mapping_that_a_pipeline_cannot_use_is_rejected(
+    mapping: str, source: str, expected: str, tmp_path: Path
+) -> None:
     written(tmp_path, f"mappings: {{m: {{{mapping}}}}}", "m.yaml")
     with pytest.raises(ConfigurationError) as raised:
         load(written(tmp_path, f"mappings: [m.yaml]\npipelines: {{a: {{from: {{{source}}}, mapping: m}}}}"))
@@ -292,7 +294,7 @@ def test_a_url_scheme_is_rejected_in_separate_files_too(tmp_path: Path) -> None:
         load(written(tmp_path, "pipelines: [one.yaml]"))
 
 
-def test_a_list_of_missing_files(tmp_path: Path) -> None:
+def test_a_missing_pipeline_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as raised:
         load(written(tmp_path, "pipelines: [nowhere]"))
     assert "pipelines[0]: expected the path of a pipeline file, or of a directory of such" in str(raised.value)
@@ -335,7 +337,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("text", "place"), WAYS)
-def test_the_position_of_a_character_in_a_text(text: str, place: tuple[int, int]) -> None:
+def test_a_character_in_a_text_has_its_position(text: str, place: tuple[int, int]) -> None:
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     node = root.value[0][1]
     assert place_in(text, node, node.value.index("FOO")) == place

@@ -22,7 +22,7 @@ from bridge.config.queue_manager import IbmQueueManagerConfig, ListenerConfig
 from bridge.config.tls import ClientTlsConfig
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
-#: Parts of mappings of both directions, which the example of one direction shows for the other.
+#: Parts of mappings that exist in both directions. The shipped file has an example for only one direction.
 COMMON = (FilterConfig, TextPayload, MappingBatchConfig)
 
 
@@ -115,7 +115,7 @@ def test_its_example_of_authentication_has_all_methods_and_options(tmp_path: Pat
     assert options_of == {name: set() if name != "jwt" else {"JwtAuthenticationConfig.jwks_file"} for name in METHODS}
 
 
-def test_its_example_of_channel_authentication(tmp_path: Path) -> None:
+def test_its_example_of_channel_authentication_is_valid(tmp_path: Path) -> None:
     (configuration,) = examples("channel_authentication", tmp_path)
     assert {record.type for record in configuration.channel_authentication} == set(KEYS)
     written = {name for record in configuration.channel_authentication for name in record.model_fields_set}

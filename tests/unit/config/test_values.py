@@ -79,7 +79,7 @@ def read(kind: BeforeValidator, value: object) -> Any:
     return TypeAdapter(Annotated[Any, kind]).validate_python(value)
 
 
-def test_values_of_notations(subtests: pytest.Subtests) -> None:
+def test_each_notation_has_its_value(subtests: pytest.Subtests) -> None:
     for kind, pairs in READ:
         for written, expected in pairs:
             with subtests.test(written=written):
@@ -87,7 +87,7 @@ def test_values_of_notations(subtests: pytest.Subtests) -> None:
                 assert (converted, type(converted)) == (expected, type(expected))
 
 
-def test_invalid_notations(subtests: pytest.Subtests) -> None:
+def test_invalid_notations_are_rejected(subtests: pytest.Subtests) -> None:
     for kind, expected, listed in REFUSED:
         for written in listed:
             with subtests.test(expected=expected, written=written), pytest.raises(ValidationError) as raised:
@@ -95,7 +95,7 @@ def test_invalid_notations(subtests: pytest.Subtests) -> None:
             assert f"expected {expected}" in str(raised.value)
 
 
-def test_descriptions_in_words(subtests: pytest.Subtests) -> None:
+def test_values_are_described_in_words(subtests: pytest.Subtests) -> None:
     sizes = {0: "0 B", 1: "1 B", 1024: "1 KiB", 4 * 1024**2: "4 MiB", 1024**3: "1 GiB", 268_435_455: "268435455 B"}
     for size, text in sizes.items():
         with subtests.test(size=size):
@@ -106,7 +106,7 @@ def test_descriptions_in_words(subtests: pytest.Subtests) -> None:
             assert (durations.shown(seconds), read(DURATION, text)) == (text, seconds)
 
 
-def test_loopback(subtests: pytest.Subtests) -> None:
+def test_loopback_addresses_are_recognized(subtests: pytest.Subtests) -> None:
     for loopback, addresses in (
         (True, ("127.0.0.1", "127.9.9.9", "::1", "localhost", "LOCALHOST")),
         (False, ("0.0.0.0", "::", "10.0.0.1", "localhost.example.com")),

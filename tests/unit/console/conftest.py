@@ -38,7 +38,7 @@ DEFINE QLOCAL(TARGET)
 
 @pytest.fixture(scope="module")
 def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
-    """A bridge with an admin port, mappings, a link and an audit log (audit.jsonl), that goes on from test to test."""
+    """A bridge with an admin port, mappings, a link and an audit log (audit.jsonl), which the tests of a module share."""
     directory = tmp_path_factory.mktemp("console")
     script = directory / "objects.mqsc"
     script.write_text(SCRIPT)
@@ -52,5 +52,5 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
 
 @pytest.fixture
 def console(bridge: BridgeProcess) -> Console:
-    """Somebody who has logged in with a token that may change something."""
+    """A user who has logged in with a token with the right `change`."""
     return Console(bridge).log_in()

@@ -1,4 +1,4 @@
-"""Who may read the console, and change something by it."""
+"""Access to the console: logins, tokens, rights and limits."""
 
 from __future__ import annotations
 
@@ -70,21 +70,21 @@ def test_every_change_requires_a_login(bridge: BridgeProcess) -> None:
         assert (page.status, page.headers["Location"]) == (303, "/login"), path
 
 
-def test_events_are_not_for_strangers(bridge: BridgeProcess) -> None:
+def test_live_events_require_a_login(bridge: BridgeProcess) -> None:
     assert Console(bridge).get("/topics/events", filter="a").status == 303
 
 
 @pytest.mark.parametrize(
     "path", ["/nosuch", "/clients/show/../../etc/passwd", "/static/../console.py", "/static/nosuch"]
 )
-def test_what_is_not_there(bridge: BridgeProcess, path: str) -> None:
+def test_unknown_paths_are_not_found(bridge: BridgeProcess, path: str) -> None:
     page = Console(bridge).get(path)
     assert page.status == 404
     assert "Traceback" not in page.text
 
 
 @pytest.mark.parametrize("path", ["/login", "/healthz", "/static/console.js", "/nosuch", "/"])
-def test_each_answer_has_the_headers(bridge: BridgeProcess, path: str) -> None:
+def test_each_response_has_the_security_headers(bridge: BridgeProcess, path: str) -> None:
     page = Console(bridge).get(path)
     for name, value in HEADERS.items():
         assert page.headers[name] == value
@@ -94,7 +94,7 @@ def test_each_answer_has_the_headers(bridge: BridgeProcess, path: str) -> None:
 
 
 def test_no_page_has_inline_scripts(console: Console) -> None:
-    """No page relies on what the policy forbids: scripts, styles or handlers in the page itself."""
+    """The Content-Security-Policy forbids scripts, styles and event handlers in the HTML of a page."""
     for path in PAGES:
         html = console.get(path).html
         assert not re.search(r"<script(?![^>]* src=)|<style|\sstyle=|\son[a-z]+=|javascript:", html), path
@@ -107,15 +107,15 @@ def test_no_page_has_inline_scripts(console: Console) -> None:
         ("127.0.0.1:1", 200), ("[::1]:9", 200), ("10.0.0.1", 421),
     ],
 )  # fmt: skip
-def test_the_host_is_this_machine(bridge: BridgeProcess, host: str, status: int) -> None:
-    """A page of a site whose name leads to this machine (DNS rebinding) gets nothing of a port on loopback."""
+def test_requests_for_other_host_names_are_rejected(bridge: BridgeProcess, host: str, status: int) -> None:
+    """Otherwise a page of another site could read from a port on loopback, with DNS rebinding."""
     assert Console(bridge).request("GET", "/healthz", headers={"Host": host}).status == status
 
 
-# By a token ----------------------------------------------------------------------------------------------------------
+# Tokens --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_token_is_made_and_not_told(bridge: BridgeProcess) -> None:
+def test_the_token_is_created_and_never_printed(bridge: BridgeProcess) -> None:
     file = bridge.data_directory / "admin.tokens"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert any(str(file) in line for line in bridge.announced)
@@ -124,7 +124,7 @@ def test_the_token_is_made_and_not_told(bridge: BridgeProcess) -> None:
     assert token not in "".join(bridge.announced) + bridge.log
 
 
-def test_a_program_reads_and_changes_by_its_token(bridge: BridgeProcess) -> None:
+def test_a_program_reads_and_changes_with_its_token(bridge: BridgeProcess) -> None:
     console = Console(bridge)
     bearer = {"Authorization": f"Bearer {console.token}"}
     assert console.request("GET", "/clients", headers=bearer).status == 200
@@ -138,7 +138,7 @@ def test_a_program_reads_and_changes_by_its_token(bridge: BridgeProcess) -> None
     assert not console.cookies
 
 
-def test_a_wrong_token_is_no_login(bridge: BridgeProcess) -> None:
+def test_a_wrong_token_is_rejected(bridge: BridgeProcess) -> None:
     console = Console(bridge)
     wrong = "x" * 43
     page = console.request("GET", "/", headers={"Authorization": f"Bearer {wrong}"})
@@ -149,7 +149,7 @@ def test_a_wrong_token_is_no_login(bridge: BridgeProcess) -> None:
     assert wrong not in json.dumps(refused) + bridge.log
 
 
-def test_a_wrong_token_is_not_helped_by_a_cookie(console: Console) -> None:
+def test_a_wrong_token_is_rejected_despite_a_valid_cookie(console: Console) -> None:
     cookie = "; ".join(f"{name}={value}" for name, value in console.cookies.items())
     headers = {"Authorization": "Bearer no", "Cookie": cookie}
     assert console.request("GET", "/", headers=headers).status == 401
@@ -158,7 +158,7 @@ def test_a_wrong_token_is_not_helped_by_a_cookie(console: Console) -> None:
 # Logged in -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_cookie(bridge: BridgeProcess) -> None:
+def test_each_login_has_a_separate_protected_cookie(bridge: BridgeProcess) -> None:
     console = Console(bridge)
     first, second = (console.post("/login", token=console.token).headers["Set-Cookie"] for _ in range(2))
     assert {word.strip().lower() for word in first.split(";")[1:]} == {"httponly", "path=/", "samesite=strict"}
@@ -173,7 +173,7 @@ def test_behind_tls_the_cookie_is_secure(bridge: BridgeProcess) -> None:
     assert "Secure" in cookie
 
 
-def test_logging_out(console: Console) -> None:
+def test_logging_out_ends_the_login(console: Console) -> None:
     cookies = dict(console.cookies)
     assert console.post("/logout", csrf_token=console.csrf_token).status == 303
     assert not console.cookies
@@ -181,7 +181,7 @@ def test_logging_out(console: Console) -> None:
     assert console.get("/").status == 303
 
 
-def test_the_login_sends_nobody_elsewhere(bridge: BridgeProcess) -> None:
+def test_the_login_does_not_redirect_to_other_sites(bridge: BridgeProcess) -> None:
     for target in (
         "https://evil.example/",
         "//evil.example",
@@ -208,7 +208,7 @@ def test_a_change_requires_the_token_of_the_login(console: Console) -> None:
         {"Origin": "null"},
     ],
 )  # fmt: skip
-def test_a_form_of_another_site(console: Console, headers: dict[str, str]) -> None:
+def test_a_form_of_another_site_is_rejected(console: Console, headers: dict[str, str]) -> None:
     page = console.post("/topics/publish", headers=headers, csrf_token=console.csrf_token, topic="a", payload="x")
     assert page.status == 403
     assert console.post("/login", headers=headers, token=console.token).status == 403
@@ -219,7 +219,7 @@ def test_a_get_request_changes_nothing(console: Console) -> None:
         assert console.get(path, **form).status in (404, 405), path
 
 
-def test_who_may_read_changes_nothing(bridge: BridgeProcess) -> None:
+def test_a_reader_cannot_make_changes(bridge: BridgeProcess) -> None:
     token = "r" * 32
     with (bridge.data_directory / "admin.tokens").open("a") as file:
         file.write(f"\nreader:read:{token}\n")
@@ -236,7 +236,7 @@ def test_who_may_read_changes_nothing(bridge: BridgeProcess) -> None:
         assert console.post(path, headers={"Authorization": f"Bearer {token}"}, **fields).status == 403
 
 
-def test_a_token_that_is_taken_back(bridge: BridgeProcess) -> None:
+def test_the_removal_of_a_token_ends_its_login(bridge: BridgeProcess) -> None:
     file = bridge.data_directory / "admin.tokens"
     before = file.read_text()
     file.write_text(f"{before}\nguest:change:{'g' * 32}\n")
@@ -259,10 +259,10 @@ def test_changes_are_audited(console: Console) -> None:
     assert any(entry["event"] == "console login" and entry["user"] == "token admin" for entry in entries)
 
 
-# Bounds --------------------------------------------------------------------------------------------------------------
+# Limits --------------------------------------------------------------------------------------------------------------
 
 
-def test_forms_are_bounded(console: Console) -> None:
+def test_forms_are_limited(console: Console) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert console.request("POST", "/topics/publish", b"topic=" + b"a" * 5_000_000, form).status == 413
     assert console.request("POST", "/topics/publish", "&".join(f"f{i}=1" for i in range(700)), form).status == 400
@@ -270,7 +270,7 @@ def test_forms_are_bounded(console: Console) -> None:
     assert console.request("POST", "/topics/publish", "{}", {"Content-Type": "application/json"}).status == 415
 
 
-def test_a_form_before_the_login_has_few_bytes(bridge: BridgeProcess) -> None:
+def test_forms_before_the_login_are_limited_to_few_bytes(bridge: BridgeProcess) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     stranger = Console(bridge)
     assert stranger.request("POST", "/login", b"token=" + b"a" * 16_000, form).status == 403
@@ -284,7 +284,7 @@ def test_a_malformed_form_is_rejected_with_a_numbered_line(bridge: BridgeProcess
     assert "multipart" not in re.sub("MQB9210I.*", "", bridge.log)
 
 
-def test_a_connection_that_sends_nothing_ends(bridge: BridgeProcess) -> None:
+def test_a_connection_without_a_complete_request_is_closed(bridge: BridgeProcess) -> None:
     host, _, port = Console(bridge).place.rpartition(":")
     for sent in (b"", b"GET / HTTP/1.1\r\nHost:"):
         with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
@@ -292,7 +292,7 @@ def test_a_connection_that_sends_nothing_ends(bridge: BridgeProcess) -> None:
             assert connection.recv(1_000) == b""
 
 
-def test_queries_that_are_wrong(console: Console) -> None:
+def test_invalid_queries_are_rejected(console: Console) -> None:
     for path in (
         "/clients/show", "/clients?connected=maybe", f"/clients?search={'a*' * 200}", "/topics/show?filter=a%23",
         "/topics/events?filter=", "/queues?page=-1", "/queues/show?name=ORDERS&page=x", "/clients?sort=nothing", "/?range=1y",
@@ -319,13 +319,13 @@ def test_queries_that_are_wrong(console: Console) -> None:
         ":read:" + "x" * 32,
     ],
 )  # fmt: skip
-def test_lines_that_are_no_tokens(tmp_path: Path, line: str) -> None:
+def test_invalid_lines_of_a_token_file_are_ignored(tmp_path: Path, line: str) -> None:
     file = tmp_path / "tokens"
     file.write_text(f"{line}\n")
     assert TokenFile(file).holder("x" * 32) is None
 
 
-def test_a_token_file_is_read_again(tmp_path: Path) -> None:
+def test_a_changed_token_file_is_read_again(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     tokens = TokenFile(file)
     assert tokens.holder("x" * 32) is None
@@ -340,7 +340,7 @@ def test_a_token_file_is_read_again(tmp_path: Path) -> None:
     assert tokens.holder("x" * 31 + ":") is None
 
 
-def test_a_token_file_that_is_there_stays(tmp_path: Path) -> None:
+def test_an_existing_token_file_is_not_replaced(tmp_path: Path) -> None:
     file = tmp_path / "new" / "tokens"
     make_token_file(file)
     before = file.read_text()
@@ -356,7 +356,7 @@ class Clock:
         return self.now
 
 
-def test_a_login_ends_when_it_is_idle() -> None:
+def test_an_idle_login_ends() -> None:
     clock = Clock()
     logins = Logins(clock)
     identifier = logins.begin("anna", Right.READ)
@@ -368,7 +368,7 @@ def test_a_login_ends_when_it_is_idle() -> None:
     assert logins.find(identifier) is None
 
 
-def test_a_login_ends_at_last() -> None:
+def test_a_login_has_a_maximum_duration() -> None:
     clock = Clock()
     logins = Logins(clock)
     busy, short = logins.begin("anna", Right.READ), logins.begin("bert", Right.READ, seconds=60.0)
@@ -381,7 +381,7 @@ def test_a_login_ends_at_last() -> None:
     assert logins.find(busy) is None
 
 
-def test_logins_are_bounded() -> None:
+def test_the_number_of_logins_is_limited() -> None:
     clock = Clock()
     logins = Logins(clock)
     first, second = logins.begin("anna", Right.READ), logins.begin("anna", Right.READ)
@@ -393,7 +393,7 @@ def test_logins_are_bounded() -> None:
     assert logins.find(first) is not None
 
 
-def test_logins_of_one_name_take_no_others_place() -> None:
+def test_logins_of_one_user_do_not_end_those_of_others() -> None:
     logins = Logins(Clock())
     anna = logins.begin("anna", Right.CHANGE)
     bert = [logins.begin("bert", Right.READ) for _ in range(MAX_LOGINS)]
@@ -404,7 +404,7 @@ def test_logins_of_one_name_take_no_others_place() -> None:
 # The right to operate ------------------------------------------------------------------------------------------------
 
 OPERATOR_TOKEN = "the-token-of-an-operator"
-#: Changes that need more than `operate`, and those that do not, with fields that reach the bridge.
+#: The changes that operators may make, with fields that reach the bridge.
 FOR_OPERATORS = {
     "/clients/disconnect": {"ids": "none", "confirm": "1"},
     "/mappings/pause": {"name": "none", "confirm": "1"},
@@ -418,7 +418,7 @@ FOR_OPERATORS = {
 
 @pytest.fixture
 def operator(bridge: BridgeProcess) -> Console:
-    """Somebody who has logged in with a token that has the right `operate`."""
+    """A user who has logged in with a token with the right `operate`."""
     file = bridge.data_directory / "admin.tokens"
     line = f"helpdesk:operate:{OPERATOR_TOKEN}\n"
     if line not in file.read_text():
@@ -426,11 +426,11 @@ def operator(bridge: BridgeProcess) -> Console:
     return Console(bridge).log_in(OPERATOR_TOKEN)
 
 
-def test_the_table_of_changes_for_operators() -> None:
+def test_the_table_contains_all_changes_for_operators() -> None:
     assert {endpoint.path for endpoint in ENDPOINTS if endpoint.right is Right.OPERATE} == FOR_OPERATORS.keys()
 
 
-def test_an_operator_operates_and_changes_nothing_else(operator: Console) -> None:
+def test_an_operator_cannot_make_other_changes(operator: Console) -> None:
     for endpoint in ENDPOINTS:
         if not endpoint.changes:
             continue
@@ -440,7 +440,7 @@ def test_an_operator_operates_and_changes_nothing_else(operator: Console) -> Non
     assert (page.status, "needs `change`" in page.text) == (403, True)
 
 
-def test_an_operator_sees_the_buttons_that_work(operator: Console) -> None:
+def test_an_operator_sees_only_permitted_buttons(operator: Console) -> None:
     assert 'formaction="/clients/disconnect"' in operator.get("/clients").html
     assert 'formaction="/clients/purge"' not in operator.get("/clients").html
     assert 'action="/mappings/pause"' in operator.get("/mappings").html

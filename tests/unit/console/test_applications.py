@@ -77,13 +77,13 @@ def calling(bridge: BridgeProcess, name: str, device: RawClient, **query: Any) -
 
 
 @pytest.mark.parametrize("path", ["/", "/clients", "/log", "/openapi.json", "/configuration/effective"])
-def test_the_token_of_an_application_reads_no_page(bridge: BridgeProcess, path: str) -> None:
+def test_the_token_of_an_application_cannot_read_pages(bridge: BridgeProcess, path: str) -> None:
     answer = Console(bridge).request("GET", path, headers={"Authorization": f"Bearer {TOKEN}app"})
     assert answer.status == 403
     assert "has the right `application`, and this needs `read`" in answer.text
 
 
-def test_the_token_of_an_application_changes_nothing(bridge: BridgeProcess) -> None:
+def test_the_token_of_an_application_cannot_make_changes(bridge: BridgeProcess) -> None:
     console, bearer = Console(bridge), {"Authorization": f"Bearer {TOKEN}app"}
     assert console.post("/log/level", headers=bearer, level="debug").status == 403
     assert console.post("/topics/publish", headers=bearer, topic="shop/x").status == 403
@@ -96,7 +96,7 @@ def test_the_token_of_an_application_does_not_log_in(bridge: BridgeProcess) -> N
 
 
 @pytest.mark.parametrize(("name", "status"), [("admin", 403), ("reader", 403), ("nosuch", 401), ("unknown", 403)])
-def test_other_tokens_publish_and_call_nothing(bridge: BridgeProcess, name: str, status: int) -> None:
+def test_other_tokens_cannot_publish_or_call(bridge: BridgeProcess, name: str, status: int) -> None:
     application = Application(bridge, name)
     assert (application.publish("shop/x").status, application.call("shop/x").status) == (status, status)
 
@@ -122,7 +122,7 @@ def test_a_login_does_not_publish_as_an_application(bridge: BridgeProcess) -> No
         ({"topic": "shop/x\0"}, b"", {}, 422, "U+0000"),
     ],
 )
-def test_mistakes(
+def test_invalid_publications_are_rejected(
     bridge: BridgeProcess, query: dict[str, str], payload: bytes, headers: dict[str, str], status: int, why: str
 ) -> None:
     answer = Application(bridge, "app").publish(query.pop("topic"), payload, headers, **query)
@@ -141,7 +141,7 @@ def test_a_topic_is_required(bridge: BridgeProcess) -> None:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_each_qos(bridge: BridgeProcess, qos: int) -> None:
+def test_a_publication_has_the_requested_qos(bridge: BridgeProcess, qos: int) -> None:
     with RawClient.connected(bridge.port, "reader", level=5) as reader:
         reader.subscribe(("shop/qos", 2))
         answer = Application(bridge, "app").publish("shop/qos", b"\0\xff", qos=qos)
@@ -151,7 +151,7 @@ def test_each_qos(bridge: BridgeProcess, qos: int) -> None:
     assert publication.properties is None or publication.properties.content_type is None
 
 
-def test_the_fields_of_a_message(bridge: BridgeProcess) -> None:
+def test_the_request_determines_the_properties_of_the_publication(bridge: BridgeProcess) -> None:
     Application(bridge, "app").publish(
         "shop/fields",
         "é".encode(),

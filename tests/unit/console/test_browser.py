@@ -1,4 +1,4 @@
-"""The console in headless Chromium: each page clicked through, changes made, and what axe-core has to say."""
+"""The console in headless Chromium: navigation to each page, changes, and the accessibility checks of axe-core."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WINDOWS = {
     for width, height, more in ((1440, 900, {}), (1024, 768, {}), (390, 844, {"hasTouch": True, "isMobile": True}))
     for scheme in ("light", "dark")
 }
-#: Pages for which no link is clicked in `test_each_page_is_clicked_through`.
+#: Pages for which no link is clicked in `test_each_page_is_opened_with_the_navigation`.
 FURTHER_PAGES = (
     "/users", "/users/access?channel=PLAIN.MQTT&topic=plant/1&user=pump",
     "/topics/show?filter=plant/%23", "/topics/route?topic=orders/1",
@@ -37,7 +37,7 @@ FURTHER_PAGES = (
 
 @pytest.fixture(scope="module")
 def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
-    """A bridge with something on each page: clients, retained publications, messages, a dead letter, an archive."""
+    """A bridge with data on each page: clients, retained publications, messages, a dead letter, an archive."""
     directory = tmp_path_factory.mktemp("browser")
     script = directory / "objects.mqsc"
     script.write_text(SCRIPT)
@@ -83,7 +83,7 @@ def log_in_here(browser: Browser, bridge: BridgeProcess) -> None:
 
 
 def look(browser: Browser) -> None:
-    """See what axe-core finds, what the browser complains of, and whether the page and its tables fit."""
+    """Check that axe-core and the browser report no errors, and that the page and its tables fit into the window."""
     assert browser.do("axe") == []
     assert browser.do("complaints") == []
     whole, window = browser.do("width")
@@ -93,7 +93,7 @@ def look(browser: Browser) -> None:
 
 
 def go(browser: Browser, group: PageGroup, page: Page, *, menu: bool) -> None:
-    """Go to a page by the navigation: the tabs of its group, or the menu of a phone, which moves the content down."""
+    """Go to a page with the navigation: the tabs of its group, or the menu of a phone, which moves the content down."""
     if menu:
         before = browser.do("top", "main")
         browser.do("click", ".menu summary")
@@ -107,14 +107,14 @@ def go(browser: Browser, group: PageGroup, page: Page, *, menu: bool) -> None:
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-def test_each_page_is_clicked_through(bridge: BridgeProcess, browser: Browser, window: str) -> None:
+def test_each_page_is_opened_with_the_navigation(bridge: BridgeProcess, browser: Browser, window: str) -> None:
     log_in(browser, bridge, WINDOWS[window])
     look(browser)
     for group in GROUPS:
         for page in group.pages:
             go(browser, group, page, menu="390" in window)
             look(browser)
-    # One page behind each list.
+    # One page that each list links to.
     for path, link, text in (
         ("/clients", 'tbody a >> text="pump-1"', "plant/#"),
         ("/clients/show?id=pump-1", 'text="Purge"', "waiting messages are deleted for good"),
@@ -139,7 +139,7 @@ def test_each_page_is_clicked_through(bridge: BridgeProcess, browser: Browser, w
     look(browser)
 
 
-def test_names_of_clients_do_nothing(bridge: BridgeProcess, browser: Browser) -> None:
+def test_names_of_clients_are_never_executed(bridge: BridgeProcess, browser: Browser) -> None:
     log_in(browser, bridge, {})
     for path in ("/clients", "/topics", "/topics/show?filter=%23", "/log"):
         browser.do("goto", path)
@@ -148,7 +148,7 @@ def test_names_of_clients_do_nothing(bridge: BridgeProcess, browser: Browser) ->
     assert browser.do("complaints") == []
 
 
-def test_the_page_follows_the_bridge(bridge: BridgeProcess, browser: Browser) -> None:
+def test_the_page_shows_changes_without_a_reload(bridge: BridgeProcess, browser: Browser) -> None:
     log_in(browser, bridge, {})
     browser.do("goto", "/clients")
     browser.do("click", "#search")
@@ -159,7 +159,7 @@ def test_the_page_follows_the_bridge(bridge: BridgeProcess, browser: Browser) ->
     assert browser.do("complaints") == []
 
 
-def test_everything_is_searched_by_keyboard(bridge: BridgeProcess, browser: Browser) -> None:
+def test_everything_can_be_searched_with_the_keyboard(bridge: BridgeProcess, browser: Browser) -> None:
     log_in(browser, bridge, WINDOWS["light-1024"])
     browser.do("goto", "/queues")
     browser.do("press", "/")
@@ -242,7 +242,7 @@ def test_a_client_is_traced(bridge: BridgeProcess, browser: Browser) -> None:
     look(browser)
 
 
-def test_the_columns_of_clients_are_chosen(bridge: BridgeProcess, browser: Browser) -> None:
+def test_the_columns_of_clients_can_be_chosen(bridge: BridgeProcess, browser: Browser) -> None:
     log_in(browser, bridge, WINDOWS["light-1440"])
     browser.do("goto", "/clients")
     assert browser.do("cut") == []
@@ -256,7 +256,7 @@ def test_the_columns_of_clients_are_chosen(bridge: BridgeProcess, browser: Brows
     browser.do("sees", "thead", "Session")
 
 
-def test_a_queue_is_made_and_deleted(bridge: BridgeProcess, browser: Browser) -> None:
+def test_a_queue_is_created_and_deleted(bridge: BridgeProcess, browser: Browser) -> None:
     log_in(browser, bridge, {})
     browser.do("goto", "/objects")
     browser.do("click", 'text="New"')
@@ -280,7 +280,9 @@ def test_a_queue_is_made_and_deleted(bridge: BridgeProcess, browser: Browser) ->
     look(browser)
 
 
-def test_the_route_of_a_message_and_its_retained_value(bridge: BridgeProcess, browser: Browser) -> None:
+def test_the_route_of_a_message_is_shown_and_a_retained_value_is_deleted(
+    bridge: BridgeProcess, browser: Browser
+) -> None:
     log_in(browser, bridge, {})
     with RawClient.connected(bridge.port, "publisher") as client:
         client.publish("orders/kept", b"value", 1, retain=True)
@@ -331,7 +333,7 @@ def test_times_are_shown_in_one_zone(bridge: BridgeProcess, browser: Browser) ->
     browser.do("sees", "#zone-name", "Times in Asia/Tokyo")
 
 
-def test_what_is_published_is_seen(bridge: BridgeProcess, browser: Browser) -> None:
+def test_publications_are_sent_and_shown_live(bridge: BridgeProcess, browser: Browser) -> None:
     log_in(browser, bridge, {})
     browser.do("goto", "/topics")
     browser.do("fill", "#topic", "from/console")
@@ -349,7 +351,7 @@ def test_what_is_published_is_seen(bridge: BridgeProcess, browser: Browser) -> N
     assert browser.do("complaints") == []
 
 
-def test_reading_needs_no_javascript(bridge: BridgeProcess, browser: Browser) -> None:
+def test_pages_can_be_read_without_javascript(bridge: BridgeProcess, browser: Browser) -> None:
     log_in(browser, bridge, {"javaScriptEnabled": False})
     for group in GROUPS:
         for page in group.pages:
@@ -368,7 +370,7 @@ def test_reading_needs_no_javascript(bridge: BridgeProcess, browser: Browser) ->
     browser.do("sees", "h1", "Log in")
 
 
-def test_a_bridge_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_the_page_reports_that_the_bridge_has_stopped(tmp_path: Path) -> None:
     process = BridgeProcess(tmp_path / "data", config="admin: {port: 0}\n").start()
     with Browser(admin_url(process.announced)) as browser:
         log_in(browser, process, {})

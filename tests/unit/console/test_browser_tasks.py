@@ -70,7 +70,7 @@ def browser(bridge: BridgeProcess) -> Iterator[Browser]:
         yield started
 
 
-def test_limits_and_certificates_are_seen(bridge: BridgeProcess, browser: Browser) -> None:
+def test_limits_and_certificates_are_shown(bridge: BridgeProcess, browser: Browser) -> None:
     log_in(browser, bridge, {})
     browser.do("goto", "/health")
     browser.do("sees", 'section[aria-label="Resources"]', "Open files")
@@ -78,7 +78,7 @@ def test_limits_and_certificates_are_seen(bridge: BridgeProcess, browser: Browse
     look(browser)
 
 
-def test_the_rates_of_a_queue_are_seen(bridge: BridgeProcess, browser: Browser) -> None:
+def test_the_rates_of_a_queue_are_shown(bridge: BridgeProcess, browser: Browser) -> None:
     log_in(browser, bridge, {})
     browser.do("goto", "/health?range=6h")
     browser.do("sees", 'section[aria-label="Rates"]', "of the last 6 hours")
@@ -150,7 +150,7 @@ def test_dead_letters_are_delivered(bridge: BridgeProcess, browser: Browser) -> 
     look(browser)
 
 
-def test_changed_settings_are_seen(bridge: BridgeProcess, browser: Browser) -> None:
+def test_changed_settings_are_shown(bridge: BridgeProcess, browser: Browser) -> None:
     log_in(browser, bridge, {})
     browser.do("goto", "/configuration")
     browser.do("sees", "tbody", "mappings.orders.to.queue")
@@ -158,7 +158,7 @@ def test_changed_settings_are_seen(bridge: BridgeProcess, browser: Browser) -> N
     look(browser)
 
 
-def test_an_operator_operates(bridge: BridgeProcess, browser: Browser) -> None:
+def test_an_operator_performs_the_permitted_tasks(bridge: BridgeProcess, browser: Browser) -> None:
     """A user with the right `operate` does what docs/how-to/console.md lists, and sees no other buttons."""
     admin = Console(bridge).log_in()
     admin.change("/channels/stop", name="DEVICES", confirm="1")

@@ -51,8 +51,8 @@ def recorder() -> HistoryRecorder:
     return HistoryRecorder(nothing, nothing, nothing, nothing, nothing)
 
 
-def test_rates_of_the_history() -> None:
-    """A rate is the increase per second. A total that decreases, because counting restarted, has the rate 0."""
+def test_rates_are_increases_per_second() -> None:
+    """If a total decreases because counting has restarted, the rate is 0."""
     history = recorder()
     for time, published in ((0.0, 0), (1.0, 10), (3.0, 30), (4.0, 5)):
         history.add(sample(time, published))
@@ -60,7 +60,7 @@ def test_rates_of_the_history() -> None:
 
 
 @pytest.mark.parametrize("seconds", [600, 3_600, 86_400])
-def test_the_history_is_bounded(seconds: int) -> None:
+def test_the_history_is_limited(seconds: int) -> None:
     history, now = recorder(), 2 * 86_400
     for time in range(now + 1):
         history.add(sample(float(time), time, None if time % 2 else 7))
@@ -73,7 +73,7 @@ def test_the_history_is_bounded(seconds: int) -> None:
 
 
 class Flood:
-    """A connection by which messages come as fast as they are asked for."""
+    """A connection that returns a message for each MQGET at once."""
 
     def __init__(self) -> None:
         self.disconnected = False
@@ -96,7 +96,7 @@ class Flooded:
         return self.connection
 
 
-async def test_a_view_that_too_much_comes_for_ends() -> None:
+async def test_a_view_with_too_many_messages_ends() -> None:
     bridge = Flooded()
     views = LiveViews(cast(BridgeAccess, bridge))
     output = b""

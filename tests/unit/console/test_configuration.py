@@ -42,7 +42,7 @@ def console(bridge: BridgeProcess) -> Console:
 
 
 def text_of(console: Console) -> str:
-    """The configuration file."""
+    """Return the text of the configuration file."""
     assert console.bridge.config is not None
     return console.bridge.config.read_text()
 
@@ -54,7 +54,7 @@ def checked(console: Console, text: str) -> Any:
     return json.loads(page.bytes)["outcome"]
 
 
-def test_what_differs_from_the_defaults_has_its_line(console: Console) -> None:
+def test_settings_that_differ_from_the_defaults_have_their_source(console: Console) -> None:
     page = console.json("/configuration")
     settings = {setting["key"]: setting for setting in page["settings"]}
     config = console.bridge.config
@@ -80,7 +80,7 @@ def test_what_differs_from_the_defaults_has_its_line(console: Console) -> None:
     assert console.get("/configuration", section="nosuch").status == 422
 
 
-def test_the_sources_follow_a_reload(console: Console) -> None:
+def test_a_reload_updates_the_sources(console: Console) -> None:
     config = console.bridge.config
     assert config is not None
     text = text_of(console)
@@ -90,7 +90,7 @@ def test_the_sources_follow_a_reload(console: Console) -> None:
         settings = {setting["key"]: setting for setting in console.json("/configuration")["settings"]}
         assert settings["limits.waiting_bytes"]["value"] == "3145728"
         assert settings["limits.waiting_bytes"]["source"].endswith(":6")
-        # It needs a restart, so the old value is in effect, from where it was.
+        # transmission_queue needs a restart, so the default is still in effect.
         assert "transmission_queue" not in settings
         assert settings["queue_manager.data_directory"]["source"] == "--data-dir"
     finally:
@@ -98,7 +98,7 @@ def test_the_sources_follow_a_reload(console: Console) -> None:
         console.change("/reload", confirm="1")
 
 
-def test_mistakes_have_the_lines_of_the_copy(console: Console) -> None:
+def test_mistakes_have_the_line_numbers_of_the_copy(console: Console) -> None:
     text = text_of(console).replace("waiting_bytes: 2 MiB", "waiting_bites: 2 MiB")
     outcome = checked(console, text)
     (mistake,) = outcome["mistakes"]
@@ -109,7 +109,7 @@ def test_mistakes_have_the_lines_of_the_copy(console: Console) -> None:
     assert "waiting_bites: 2 MiB" in page.html, "the text to correct"
 
 
-def test_a_mistake_is_the_line_of_the_check_command(console: Console, tmp_path: Path) -> None:
+def test_mistakes_are_those_of_the_check_command(console: Console, tmp_path: Path) -> None:
     text = text_of(console).replace("port: 0", "port: 99999")
     edited = tmp_path / "bridge.yaml"
     edited.write_text(text)
@@ -136,7 +136,7 @@ def test_a_valid_copy_is_compared_and_not_saved(console: Console) -> None:
     assert console.json("/configuration", search="waiting_bytes")["settings"][0]["value"] == "2097152"
 
 
-def test_a_copy_is_checked_with_the_right_change_only(console: Console) -> None:
+def test_checking_a_copy_requires_the_right_to_change(console: Console) -> None:
     with (console.bridge.data_directory / "admin.tokens").open("a") as tokens:
         tokens.write(f"reader:read:{'r' * 32}\n")
     headers = {"Accept": "application/json", "Authorization": f"Bearer {'r' * 32}"}
@@ -156,7 +156,7 @@ def test_a_copy_reads_no_other_files(console: Console) -> None:
 @pytest.mark.parametrize(
     "text", ["a: [", "\x00", "- 1\n", "x: &a [*a]\n", "a: {" * 40, "x" * 1_100_000, "&a [*a, *a]", "{{7*7}}<script>"]
 )
-def test_hostile_copies_end_in_a_message(console: Console, text: str) -> None:
+def test_hostile_copies_result_in_an_error_message(console: Console, text: str) -> None:
     headers = {"Accept": "application/json", "Authorization": f"Bearer {console.token}"}
     page = Console(console.bridge).post("/configuration/check", headers=headers, text=text)
     answer = json.loads(page.bytes)
@@ -172,7 +172,7 @@ def test_the_check_is_audited_without_the_text(console: Console) -> None:
     assert "classified" not in console.bridge.log
 
 
-def test_the_commands_print_the_same(console: Console, tmp_path: Path) -> None:
+def test_the_commands_print_the_same_settings_as_the_pages(console: Console, tmp_path: Path) -> None:
     administrator = Administrator(console.bridge)
     assert administrator.json("config", "list") == console.json("/configuration")["settings"]
     assert (
@@ -195,7 +195,7 @@ def test_the_commands_print_the_same(console: Console, tmp_path: Path) -> None:
     )
 
 
-def test_check_prints_what_differs(console: Console) -> None:
+def test_check_prints_the_changed_settings(console: Console) -> None:
     config = str(console.bridge.config)
     text = CliRunner().invoke(program, ["check", config, "--changed"]).stdout
     assert "limits.waiting_bytes" in text

@@ -25,29 +25,34 @@ class Task(NamedTuple):
 
 #: By the beginning of the first column.
 TASKS: Final = {
-    "find something": Task(("test_everything_is_searched_by_keyboard",), "test_search"),
-    "see which limits are near": Task(("test_limits_and_certificates_are_seen",), "test_limits_and_certificates"),
-    "see how busy": Task(("test_the_rates_of_a_queue_are_seen",), "test_the_rates_of_a_queue"),
+    "find something": Task(("test_everything_can_be_searched_with_the_keyboard",), "test_search"),
+    "see which limits are near": Task(("test_limits_and_certificates_are_shown",), "test_limits_and_certificates"),
+    "see how busy": Task(("test_the_rates_of_a_queue_are_shown",), "test_the_rates_of_a_queue"),
     "resume a paused mapping": Task(("test_problems_are_solved_with_their_buttons",), "test_stopped_parts_are_resumed"),
     "find out why a device went away": Task(("test_a_client_is_traced",), "test_the_reason_why_a_device_disconnected"),
     "watch what one device": Task(("test_a_client_is_traced",), "test_one_device_is_traced"),
     "disconnect or purge": Task(("test_selected_clients_are_purged",), "test_devices_are_disconnected_and_purged"),
     "see who publishes": Task(
-        ("test_the_route_of_a_message_and_its_retained_value",), "test_publishers_and_subscribers"
+        ("test_the_route_of_a_message_is_shown_and_a_retained_value_is_deleted",), "test_publishers_and_subscribers"
     ),
-    "find the route": Task(("test_the_route_of_a_message_and_its_retained_value",), "test_the_route_of_a_message"),
+    "find the route": Task(
+        ("test_the_route_of_a_message_is_shown_and_a_retained_value_is_deleted",), "test_the_route_of_a_message"
+    ),
     "publish a test message": Task(
-        ("test_what_is_published_is_seen", "test_the_route_of_a_message_and_its_retained_value"),
+        (
+            "test_publications_are_sent_and_shown_live",
+            "test_the_route_of_a_message_is_shown_and_a_retained_value_is_deleted",
+        ),
         "test_a_message_is_published_and_cleared",
     ),
     "create, alter, clear or delete a queue": Task(
-        ("test_a_queue_is_made_and_deleted", "test_a_queue_is_altered_and_cleared"), "test_a_queue_is_created"
+        ("test_a_queue_is_created_and_deleted", "test_a_queue_is_altered_and_cleared"), "test_a_queue_is_created"
     ),
     "copy definitions": Task(("test_definitions_are_copied",), "test_definitions_are_copied"),
     "add a user": Task(("test_a_user_is_added_and_deleted",), "test_a_user_gets_a_password"),
     "find out whether a user": Task(("test_a_user_is_added_and_deleted",), "test_whether_a_user_may_publish"),
     "deliver dead letters": Task(("test_dead_letters_are_delivered",), "test_dead_letters_are_delivered"),
-    "see the settings": Task(("test_changed_settings_are_seen",), "test_changed_settings"),
+    "see the settings": Task(("test_changed_settings_are_shown",), "test_changed_settings"),
     "check a change": Task(("test_an_edited_copy_is_checked",), "test_an_edited_copy_is_checked"),
 }
 

@@ -1,4 +1,4 @@
-"""`/healthz` and `/readyz`, asked while a bridge runs, hangs, starts and stops."""
+"""`/healthz` and `/readyz` while a bridge runs, hangs, starts or stops."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.helpers.unfinished_connections import assert_cut_off, unfinished_conn
 
 
 class BridgeThread:
-    """A bridge with an admin port on an event loop of its own, which a test can stop."""
+    """A bridge with an admin port on a separate event loop, which a test can block."""
 
     def __init__(self, data_directory: Path) -> None:
         configuration = Configuration(
@@ -44,7 +44,7 @@ class BridgeThread:
         self.url = admin_url(self.printed)
 
     def run(self, coroutine: Any) -> Any:
-        """What a coroutine returns on the event loop."""
+        """Run a coroutine on the event loop. Return its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(PATIENCE)
 
     def stop(self) -> None:
@@ -61,7 +61,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeThread]:
     thread.stop()
 
 
-def test_a_bridge_that_is_well(running: BridgeThread) -> None:
+def test_a_healthy_bridge_is_alive_and_ready(running: BridgeThread) -> None:
     assert ask(f"{running.url}/healthz") == (200, "ok\n")
     assert ask(f"{running.url}/readyz") == (200, "ok\n")
 
@@ -69,8 +69,8 @@ def test_a_bridge_that_is_well(running: BridgeThread) -> None:
 @pytest.mark.parametrize(
     "sent", ["", "GET /healthz HTTP/1.1\r\n", "POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"]
 )
-def test_slow_connections_keep_nobody_out(running: BridgeThread, sent: str) -> None:
-    """Of more connections than there may be, those that have waited longest for a request give way: health is told."""
+def test_incomplete_requests_do_not_keep_others_out(running: BridgeThread, sent: str) -> None:
+    """Above the maximum number of connections, those that have waited longest for a request are closed."""
     address = urlsplit(running.url)
     assert address.hostname is not None and address.port is not None
     count = 3 * MAX_CONNECTIONS
@@ -79,7 +79,7 @@ def test_slow_connections_keep_nobody_out(running: BridgeThread, sent: str) -> N
         assert_cut_off(oldest)
 
 
-def test_many_connections_of_one_address_give_way_to_those_of_others(running: BridgeThread) -> None:
+def test_connections_of_the_address_with_most_of_them_are_closed_first(running: BridgeThread) -> None:
     address = urlsplit(running.url)
     assert address.hostname is not None and address.port is not None
     place = address.hostname, address.port
@@ -98,7 +98,7 @@ def test_many_connections_of_one_address_give_way_to_those_of_others(running: Br
 
 @pytest.fixture
 def hung(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> Iterator[BridgeThread]:
-    """The bridge, while its event loop does not turn."""
+    """The bridge, with a blocked event loop."""
     monkeypatch.setattr(metrics, "TURN_TIMEOUT", 0.1)
     go_on, stands = threading.Event(), threading.Event()
 
@@ -114,19 +114,19 @@ def hung(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bri
 
 
 @pytest.mark.parametrize("path", ["healthz", "readyz", "metrics"])
-def test_a_loop_that_hangs(hung: BridgeThread, path: str) -> None:
-    """Who asks is told so, and soon: the admin port has a thread of its own."""
+def test_a_blocked_event_loop_is_reported(hung: BridgeThread, path: str) -> None:
+    """The admin port answers soon, because it has a separate thread."""
     status, text = ask(f"{hung.url}/{path}")
     assert status == 503
     assert "the event loop has not turned" in text
 
 
-def test_a_loop_that_hung_once(running: BridgeThread) -> None:
+def test_an_event_loop_that_continues_is_healthy(running: BridgeThread) -> None:
     assert ask(f"{running.url}/healthz") == (200, "ok\n")
 
 
-def test_a_full_disk(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A queue manager that accepts no persistent messages serves nobody: the bridge lives, but is not ready."""
+def test_a_full_disk_makes_the_bridge_unready(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue manager accepts no persistent messages. The bridge is alive, but not ready."""
     reserve = running.bridge.host.queue_manager.recovery_log.reserve
     monkeypatch.setattr(reserve, "_take", lambda: False)
     monkeypatch.setattr(reserve, "full", True)
@@ -138,13 +138,13 @@ def test_a_full_disk(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> 
     assert "mqbridge_ready 0.0" in ask(f"{running.url}/metrics")[1]
 
 
-def test_memory_use_above_the_watermark(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit does not make the bridge unready: its messages must reach their clients. All lists give the reason."""
+def test_memory_use_above_the_watermark_is_reported(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bridge stays ready, because its messages must reach their clients. All reports contain the reason."""
     assert "mqbridge_memory_above_watermark 0.0" in ask(f"{running.url}/metrics")[1]
     memory = running.bridge.host.memory
 
     async def go_above() -> None:
-        # On the event loop of the bridge, where a sample that is in progress would set it back.
+        # On the event loop of the bridge, so that no sample in progress resets the value.
         memory.stop()
         monkeypatch.setattr(memory, "above", True)
 
@@ -163,7 +163,9 @@ def test_memory_use_above_the_watermark(running: BridgeThread, monkeypatch: pyte
     assert "mqbridge_ready 1.0" in metrics
 
 
-def test_a_channel_that_cannot_listen(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_channel_that_cannot_listen_makes_the_bridge_unready(
+    running: BridgeThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem = "channel B cannot listen on 127.0.0.1:1883: Address already in use"
     monkeypatch.setitem(running.bridge.parts.channels.problems, "B", problem)
     status, text = ask(f"{running.url}/readyz")
@@ -171,8 +173,8 @@ def test_a_channel_that_cannot_listen(running: BridgeThread, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("state", [BridgeState.STARTING, BridgeState.STANDING_BY, BridgeState.STOPPING])
-def test_a_bridge_that_does_not_run(running: BridgeThread, state: BridgeState) -> None:
-    """One that starts, stands by or stops is not ready, and lives: nobody should start it again for that."""
+def test_a_bridge_that_is_not_running_is_alive_but_not_ready(running: BridgeThread, state: BridgeState) -> None:
+    """A supervisor must not restart a bridge because it starts, stands by or stops."""
     running.bridge.enter(state)
     try:
         status, text = ask(f"{running.url}/readyz")

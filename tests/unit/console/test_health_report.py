@@ -31,7 +31,7 @@ mappings:
 
 @pytest.fixture(scope="module")
 def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
-    """A bridge with a link whose broker is away, and a certificate that expires in two days."""
+    """A bridge with a link whose broker is unreachable, and a certificate that expires in two days."""
     directory = tmp_path_factory.mktemp("health")
     make(directory)
     (directory / "objects.mqsc").write_text("DEFINE QLOCAL(ORDERS)\n")
@@ -48,7 +48,7 @@ def console(bridge: BridgeProcess) -> Console:
 
 
 def problem(console: Console, cause: str, subject: str) -> dict[str, Any] | None:
-    """The problem of a cause with a subject."""
+    """Return the problem with this cause and subject, or None."""
     for group in console.json("/health")["problems"]:
         for problem_shown in group["problems"]:
             if (group["cause"], problem_shown["subject"]) == (cause, subject):
@@ -56,7 +56,7 @@ def problem(console: Console, cause: str, subject: str) -> dict[str, Any] | None
     return None
 
 
-def test_resources_and_their_limits(console: Console) -> None:
+def test_resources_have_their_limits(console: Console) -> None:
     with RawClient.connected(console.bridge.port, "pump-1") as client:
         client.subscribe(("a/#", 1), ("b/#", 1))
         gauges = {gauge["name"]: gauge for gauge in console.json("/health")["gauges"]}
@@ -150,7 +150,7 @@ def test_a_failed_reload_is_repeated(console: Console) -> None:
     assert problem(console, "reload", "") is None
 
 
-def test_who_may_only_read_has_no_buttons(console: Console) -> None:
+def test_a_reader_sees_no_buttons(console: Console) -> None:
     tokens = console.bridge.data_directory / "admin.tokens"
     with tokens.open("a") as file:
         file.write(f"reader:read:{'r' * 32}\n")
@@ -161,7 +161,7 @@ def test_who_may_only_read_has_no_buttons(console: Console) -> None:
     assert "/links/test" not in page.html
 
 
-def test_the_command_prints_the_same(console: Console) -> None:
+def test_the_command_prints_the_same_report(console: Console) -> None:
     administrator = Administrator(console.bridge)
     until(lambda: problem(console, "link", "away") is not None)
     result = administrator.run("health", "-o", "json")

@@ -23,7 +23,7 @@ TOKEN = "t" * 32
 
 
 def bridge_of(directory: Path) -> RemoteBridgeProcess:
-    """A bridge on a queue manager elsewhere; its token file is configured, for it has no data directory."""
+    """Return a bridge on a remote queue manager. Its token file is configured, because it has no data directory."""
     built("the stand-in for IBM MQ", CLIENT_PACKAGES / "versions")
     tokens = directory / "tokens"
     tokens.write_text(f"admin:change:{TOKEN}\n")
@@ -64,7 +64,7 @@ def test_each_page_is_shown(bridge: RemoteBridgeProcess, path: str) -> None:
     assert page.status == 200, page.text
 
 
-def test_topics(bridge: RemoteBridgeProcess) -> None:
+def test_topics_and_their_subscribers_are_shown(bridge: RemoteBridgeProcess) -> None:
     console = Console(bridge).log_in(TOKEN)
     with RawClient.connected(bridge.port, "topics") as client:
         client.subscribe(("tree/leaf", 1))
@@ -73,7 +73,7 @@ def test_topics(bridge: RemoteBridgeProcess) -> None:
         assert "topics tree/leaf" in text
 
 
-def test_publications_and_messages(bridge: RemoteBridgeProcess) -> None:
+def test_publications_reach_clients_or_wait_on_the_transmission_queue(bridge: RemoteBridgeProcess) -> None:
     console = Console(bridge).log_in(TOKEN)
     with RawClient.connected(bridge.port, "taker", clean=False) as client:
         client.subscribe(("news/#", 1))
@@ -90,7 +90,7 @@ def test_publications_and_messages(bridge: RemoteBridgeProcess) -> None:
     assert console.change("/clients/purge", ids="taker", confirm="1").status == 200
 
 
-def test_commands_for_objects_are_to_copy(bridge: RemoteBridgeProcess) -> None:
+def test_commands_for_objects_are_only_shown_for_copying(bridge: RemoteBridgeProcess) -> None:
     """The bridge does not need the authority to change objects of IBM MQ, and does not change them."""
     console = Console(bridge).log_in(TOKEN)
     form = console.get("/objects/show", kind="QLOCAL")
@@ -127,7 +127,7 @@ def test_the_threads_of_the_bridge_are_connected(bridge: RemoteBridgeProcess) ->
 
 
 def test_a_lost_queue_manager_is_reported(bridge: RemoteBridgeProcess) -> None:
-    """The last test of this file, because the queue manager ends."""
+    """This test ends the queue manager, so it must be the last one of those that share the bridge."""
     console = Console(bridge).log_in(TOKEN)
     bridge.queue_manager.kill()
 
@@ -148,7 +148,7 @@ def test_a_lost_queue_manager_is_reported(bridge: RemoteBridgeProcess) -> None:
 @pytest.mark.slow  # the bridge waits for its threads
 @pytest.mark.parametrize("path", ["/objects", "/topics"])
 def test_a_stop_answers_requests_that_wait_for_the_queue_manager(tmp_path: Path, path: str) -> None:
-    """The queue manager never answers, and the bridge ends nevertheless."""
+    """The bridge ends although the queue manager never answers."""
     with at_work(bridge_of(tmp_path)) as bridge:
         place = urlsplit(admin_url(bridge.announced)).netloc
         bridge.queue_manager.pause()

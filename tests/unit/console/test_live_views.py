@@ -1,4 +1,4 @@
-"""Live views of the console: what is published is told to who looks, as long as they may."""
+"""Live views of the console: users see publications at once, as long as they are logged in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import RawClient
 
 
-def test_a_live_view(console: Console) -> None:
+def test_a_live_view_shows_publications(console: Console) -> None:
     with LiveView(console, "live/#") as view:
         assert view.content_type.startswith("text/event-stream")
         assert view.event("notice")["text"] == "Subscribed to live/#"
@@ -31,7 +31,7 @@ def test_a_live_view(console: Console) -> None:
 
 @pytest.fixture
 def users(console: Console) -> Iterator[list[Console]]:
-    """Three users that have logged in with tokens of their own."""
+    """Three users who have logged in with separate tokens."""
     tokens = console.bridge.data_directory / "admin.tokens"
     before = tokens.read_text()
     names = ("one", "two", "three")
@@ -48,7 +48,7 @@ def users(console: Console) -> Iterator[list[Console]]:
         pytest.param(3, 4, 200, "", id="room"),
     ],
 )
-def test_live_views_are_bounded_per_user_and_in_total(
+def test_live_views_are_limited_per_user_and_in_total(
     users: list[Console], own: int, others: int, status: int, words: str
 ) -> None:
     first, *rest = users
@@ -96,7 +96,7 @@ def test_a_live_view_ends_with_the_login(console: Console, how: str) -> None:
         assert view.event()["kind"] == "end"
 
 
-def test_the_end_of_the_bridge_ends_what_goes_on_and_on(tmp_path: Path) -> None:
+def test_a_stop_of_the_bridge_ends_live_views_and_incomplete_requests(tmp_path: Path) -> None:
     bridge = BridgeProcess(tmp_path / "data", config="admin: {port: 0}\n").start()
     console = Console(bridge).log_in()
     address, _, port = console.place.partition(":")

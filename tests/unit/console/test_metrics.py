@@ -1,4 +1,4 @@
-"""`/metrics` of a running bridge: what Prometheus thinks of it, and whether the numbers are those of what clients did."""
+"""`/metrics` of a running bridge: promtool accepts it, and the values match the actions of clients."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ mappings:
 
 @pytest.fixture(scope="module")
 def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
-    """A bridge with an admin port, that goes on from test to test."""
+    """A bridge with an admin port, which all tests share."""
     directory = tmp_path_factory.mktemp("metrics")
     (directory / "passwords").touch(0o600)
     Authority(directory).issue("server")
@@ -61,7 +61,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
 
 
 def exchange(port: int, level: int, qos: int, messages: int, payload: bytes) -> None:
-    """Have a client publish to itself; returns when the bridge has taken its last acknowledgement."""
+    """Publish from a client to itself. Return when the bridge has received the last acknowledgement."""
     with RawClient.connected(port, f"v{level}q{qos}", level=level) as client:
         client.subscribe((f"metrics/{level}/{qos}", qos))
         for _ in range(messages):
@@ -71,22 +71,22 @@ def exchange(port: int, level: int, qos: int, messages: int, payload: bytes) -> 
         client.disconnect()
 
 
-def test_promtool_has_nothing_to_say(bridge: BridgeProcess) -> None:
-    """`promtool check metrics` finds neither a mistake nor a bad habit in a scrape of a bridge that has clients."""
+def test_promtool_reports_no_problem(bridge: BridgeProcess) -> None:
+    """`promtool check metrics` accepts a scrape of a bridge with clients, without warnings about bad practices."""
     exchange(bridge.port, 4, 1, 1, b"x")
     status, text = ask(f"{admin_url(bridge.announced)}/metrics")
     assert status == 200
     assert promtool("check", "metrics", text=text) == ""
 
 
-def test_the_form_is_that_which_is_asked_for(bridge: BridgeProcess) -> None:
+def test_the_accept_header_determines_the_format(bridge: BridgeProcess) -> None:
     url = f"{admin_url(bridge.announced)}/metrics"
     assert ask(url, OPEN_METRICS)[1].endswith("# EOF\n")
     assert "# EOF" not in ask(url)[1]
     assert "# EOF" not in ask(url, "text/html,*/*")[1]
 
 
-def test_a_scrape_holds_what_the_catalogue_has(bridge: BridgeProcess) -> None:
+def test_a_scrape_contains_the_metrics_of_the_catalogue(bridge: BridgeProcess) -> None:
     exchange(bridge.port, 4, 1, 1, b"x")
     families = {family.name: family for family in Scrape(bridge).families if not family.name.startswith(FOREIGN)}
     suffix = {"counter": "_total", "info": "_info"}
@@ -134,7 +134,7 @@ def test_publications_are_counted(bridge: BridgeProcess, level: int, qos: int) -
     )
 
 
-def test_clients_come_and_go(bridge: BridgeProcess) -> None:
+def test_connected_clients_are_counted(bridge: BridgeProcess) -> None:
     labels = {"channel": CHANNEL, "version": "5"}
     before = Scrape(bridge)
     with RawClient.connected(bridge.port, "comes-and-goes", level=5) as client:
@@ -154,7 +154,7 @@ def test_clients_come_and_go(bridge: BridgeProcess) -> None:
         (Connect("x" * 49, "MQTT", 5), "client_identifier_not_valid"),
     ],
 )
-def test_refused_connects(bridge: BridgeProcess, packet: Connect, reason: str) -> None:
+def test_rejected_connects_are_counted_by_reason(bridge: BridgeProcess, packet: Connect, reason: str) -> None:
     labels = {"channel": CHANNEL, "reason": reason}
     before = Scrape(bridge).total("mqbridge_connects_refused_total", **labels)
     with RawClient(bridge.port, "c", level=packet.protocol_level if packet.protocol_level in VERSIONS else 4) as client:
@@ -163,7 +163,7 @@ def test_refused_connects(bridge: BridgeProcess, packet: Connect, reason: str) -
         assert Scrape(bridge).get("mqbridge_connects_refused_total", **labels) == before + 1
 
 
-def test_what_is_sent_again(bridge: BridgeProcess) -> None:
+def test_messages_that_are_sent_again_are_counted(bridge: BridgeProcess) -> None:
     before = Scrape(bridge).total("mqbridge_messages_resent_total")
     with RawClient.connected(bridge.port, "again", clean=False) as client:
         client.subscribe(("again", 1))
@@ -179,7 +179,7 @@ def test_what_is_sent_again(bridge: BridgeProcess) -> None:
         client.unsubscribe("again")
 
 
-def test_the_transmission_queue(bridge: BridgeProcess, tmp_path: Path) -> None:
+def test_the_depth_and_age_of_the_transmission_queue_are_measured(bridge: BridgeProcess, tmp_path: Path) -> None:
     queue = {"qmgr": "MQB1", "platform": "UNIX", "queue": "SYSTEM.MQTT.TRANSMIT.QUEUE", "usage": "XMITQ"}
     with RawClient.connected(bridge.port, "away", clean=False) as client:
         client.subscribe(("away", 1))
@@ -213,7 +213,7 @@ def test_commits_are_timed(bridge: BridgeProcess) -> None:
     assert now.total("mqbridge_recovery_log_file_bytes", file="database") > 0
 
 
-def test_names_of_clients_and_topics_make_no_series(bridge: BridgeProcess) -> None:
+def test_names_of_clients_and_topics_create_no_series(bridge: BridgeProcess) -> None:
     exchange(bridge.port, 4, 0, 1, b"x")
 
     async def come_and_go(number: int, turn: asyncio.Semaphore) -> None:
@@ -222,7 +222,7 @@ def test_names_of_clients_and_topics_make_no_series(bridge: BridgeProcess) -> No
             reader, writer = await asyncio.open_connection("127.0.0.1", bridge.port)
             packets = (Connect(name, "MQTT", 4), Publish(f"flood/{name}", b"x", 0, False, False, 0), Disconnect())
             writer.write(b"".join(encode(packet) for packet in packets))
-            await reader.read()  # until the bridge has closed
+            await reader.read()  # until the bridge closes the connection
             writer.close()
 
     async def flood() -> None:
@@ -237,11 +237,11 @@ def test_names_of_clients_and_topics_make_no_series(bridge: BridgeProcess) -> No
         now.total("mqbridge_connects_total", **connects) >= before.total("mqbridge_connects_total", **connects) + 2_000
     )
     assert not [labels for _, labels in now.values if any("flood" in value for _, value in labels)]
-    # Gauges of sessions have series for sessions that other tests leave, and are counted every 10 s at most.
+    # Sessions of other tests may add series to the gauges of sessions, which are updated every 10 s at most.
     assert len(now.values.keys() - before.values.keys()) < 20
 
 
-def test_refused_publications_and_dead_letters(bridge: BridgeProcess) -> None:
+def test_rejected_publications_and_dead_letters_are_counted(bridge: BridgeProcess) -> None:
     for channel in ("STRICT", "LENIENT"):
         with RawClient.connected(bridge.ports[channel], channel, level=5) as client:
             client.publish("allowed/t", b"x", 1)
@@ -253,7 +253,7 @@ def test_refused_publications_and_dead_letters(bridge: BridgeProcess) -> None:
     assert now.get("mqbridge_dead_letters_total", direction="in", reason=reason) == 1
 
 
-def test_failed_authentications(bridge: BridgeProcess) -> None:
+def test_failed_authentications_are_counted(bridge: BridgeProcess) -> None:
     with RawClient(bridge.ports["GUARDED"], "c", user_name="u", password=b"wrong") as client:
         assert client.connect().return_code == 4
     now = Scrape(bridge)
@@ -274,7 +274,7 @@ async def test_without_an_admin_port_nothing_is_counted(tmp_path: Path) -> None:
     await bridge.stop()
 
 
-def test_what_counts_and_serves_is_imported_for_an_admin_port_only() -> None:
+def test_modules_of_the_admin_port_are_imported_only_if_it_is_configured() -> None:
     program = (
         "import sys, bridge.service.foreground\n"
         "kinds = ('prometheus', 'uvicorn', 'starlette', 'bridge.service.metrics')\n"
@@ -284,7 +284,7 @@ def test_what_counts_and_serves_is_imported_for_an_admin_port_only() -> None:
     assert process.stdout == "[]\n"
 
 
-def test_a_connection_without_room_is_counted(bridge: BridgeProcess) -> None:
+def test_connections_beyond_max_clients_are_counted(bridge: BridgeProcess) -> None:
     port = bridge.ports["SMALL"]
     with RawClient.connected(port, "first") as first:
         with pytest.raises(ConnectionClosed), RawClient(port, "second") as second:
@@ -294,7 +294,7 @@ def test_a_connection_without_room_is_counted(bridge: BridgeProcess) -> None:
         assert Scrape(bridge).get("mqbridge_connections_refused_total", channel="SMALL") == 1
 
 
-def test_mappings_and_links(tmp_path: Path) -> None:
+def test_mappings_and_links_are_measured(tmp_path: Path) -> None:
     broker = Mosquitto(tmp_path).start()
     config = f"admin: {{port: 0}}\nlinks: {{plant: {{host: 127.0.0.1, port: {broker.port}}}}}\nmappings:\n"
     config += "  up: {from: {topic: up/#}, to: {mqtt: '{mqps.Top}', link: plant}, filter: {json: $.keep}}\n"

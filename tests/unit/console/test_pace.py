@@ -1,4 +1,4 @@
-"""Anonymous requests: each leaves most of the time to MQTT clients, and none is lost."""
+"""The pace of anonymous requests: most of the time is left to MQTT clients, and no request is lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.helpers.running_bridge import running
 
 
 def in_order(pace: Pace, *networks: str) -> list[str]:
-    """Ask for turns in this order, and return the networks in the order of their turns."""
+    """Request turns in this order. Return the networks in the order in which they get their turns."""
     order: list[str] = []
 
     async def ask() -> None:
@@ -40,12 +40,12 @@ def in_order(pace: Pace, *networks: str) -> list[str]:
 
 
 def test_networks_take_turns() -> None:
-    """One that sends many requests keeps others waiting for one of them."""
+    """Other networks do not wait for all requests of a network that sends many."""
     assert "".join(in_order(Pace(), *"aaaabc")) == "aabcaa"
 
 
 @pytest.mark.parametrize("cpu", [0.0, 0.001])
-def test_the_next_turn_comes_after_a_multiple_of_the_time_that_was_used(cpu: float) -> None:
+def test_the_pause_before_the_next_turn_is_a_multiple_of_the_cpu_time_used(cpu: float) -> None:
     async def second() -> tuple[bool, float]:
         pace = Pace()
         await pace.turn("a")
@@ -60,7 +60,7 @@ def test_the_next_turn_comes_after_a_multiple_of_the_time_that_was_used(cpu: flo
     assert waited >= (INTERVAL + cpu / SHARE) * 0.99
 
 
-def test_a_long_request_does_not_put_off_others_for_ever() -> None:
+def test_a_long_request_delays_others_for_a_limited_time() -> None:
     pace = Pace()
 
     async def charge() -> None:
@@ -70,8 +70,8 @@ def test_a_long_request_does_not_put_off_others_for_ever() -> None:
     assert in_order(pace, "a") == ["a"]
 
 
-def test_a_request_is_not_charged_for_what_others_do_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many requests with unfinished bodies would put off those of others for a minute."""
+def test_a_request_is_not_charged_for_the_work_of_others_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, many requests with unfinished bodies would delay those of others for a minute."""
     charges: list[float] = []
 
     class Unknown:
@@ -101,7 +101,7 @@ def test_a_request_is_not_charged_for_what_others_do_while_it_waits(monkeypatch:
     assert 0 < sum(charges) < 0.05
 
 
-def test_a_turn_that_nobody_waits_for_is_left_out() -> None:
+def test_a_cancelled_turn_is_skipped() -> None:
     async def ask() -> list[bool]:
         pace = Pace()
         turns = [pace.turn(network) for network in ("a", "a", "b")]
@@ -114,7 +114,7 @@ def test_a_turn_that_nobody_waits_for_is_left_out() -> None:
 
 @pytest.mark.parametrize("has_turn", [False, True])
 async def test_a_stop_answers_a_request_that_waits_for_its_turn(tmp_path: Path, has_turn: bool) -> None:
-    """Also if its turn comes at the same moment. The answer has the headers of all answers."""
+    """This includes a request whose turn comes at the same moment. The answer has the usual headers."""
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -139,7 +139,7 @@ async def test_a_stop_answers_a_request_that_waits_for_its_turn(tmp_path: Path, 
 
 
 def test_requests_that_are_sent_at_once_are_answered_in_turn(bridge: BridgeProcess, console: Console) -> None:
-    """Also those on one connection. A user who has logged in does not wait for them."""
+    """This includes requests on one connection. A logged-in user does not wait for them."""
     host, _, port = Console(bridge).place.rpartition(":")
     several, connections = 5, 8
     request = b"GET /login HTTP/1.1\r\nHost: %b\r\n\r\n" % Console(bridge).place.encode()

@@ -1,4 +1,4 @@
-"""The pages of the console: what they show of a running bridge, and what they have it do."""
+"""The pages of the console: the displayed state of a running bridge, and changes with forms."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from tests.helpers.mqtt_5_client import subscribe
 from tests.helpers.patience import until
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 
-#: What clients may call themselves and their topics, to see whether a page takes it for its own.
+#: Client identifiers and topics that a page must not interpret as HTML or as a template.
 HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "'-alert(1)-'", "{{7*7}}", "a&amp;b", "☃/é")
 
 
 def is_escaped(page: Page, hostile: str) -> bool:
-    """Whether a page shows a text as text: no element and no attribute was made of it."""
+    """Return whether a page shows a text as text, and not as elements or attributes."""
     assert page.status == 200, page.text
     html = page.html.replace(str(markup(hostile)), "")
     return hostile in unescape(page.html) and "<img" not in html and "alert(1)" not in re.sub(r'"[^"]*"', "", html)
 
 
 def shows(console: Console, path: str, text: str) -> Page:
-    """The page, when a text is on it."""
+    """Return the page as soon as it contains a text."""
     until(lambda: text in console.get(path).text, lambda: console.get(path).text)
     return console.get(path)
 
@@ -45,7 +45,7 @@ def shows(console: Console, path: str, text: str) -> Page:
 # Overview ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_overview(console: Console) -> None:
+def test_the_overview_shows_states_and_charts(console: Console) -> None:
     with RawClient.connected(console.bridge.port, "overview"):
         page = shows(console, "/", "1 connected")
     for text in ("running, for", "MQB1 (embedded) answers", "PLAIN.MQTT", f"127.0.0.1:{console.bridge.port}"):
@@ -53,7 +53,7 @@ def test_the_overview(console: Console) -> None:
     assert page.html.count('role="img" aria-label=') == 4
 
 
-def test_alarms_are_in_words(console: Console) -> None:
+def test_results_of_changes_are_shown_in_words(console: Console) -> None:
     try:
         stopped = console.change("/channels/stop", name="PLAIN.MQTT", confirm="1", back="/channels")
         assert "PLAIN.MQTT" in stopped.text
@@ -61,7 +61,7 @@ def test_alarms_are_in_words(console: Console) -> None:
     finally:
         started = console.change("/channels/start", name="PLAIN.MQTT", back="/channels")
     assert "running" in started.text
-    # It took any free port, and has taken another one now.
+    # The channel uses any free port, which has changed.
     match = re.search(r"<code>127\.0\.0\.1:(\d+)</code>", started.html)
     assert match is not None
     console.bridge.port = int(match[1])
@@ -87,7 +87,7 @@ def test_rates_are_drawn(console: Console) -> None:
 
 
 @pytest.mark.parametrize("client_id", HOSTILE)
-def test_client_identifiers_are_text(console: Console, client_id: str) -> None:
+def test_client_identifiers_are_escaped(console: Console, client_id: str) -> None:
     with RawClient.connected(console.bridge.port, client_id) as client:
         client.subscribe((f"hostile/{client_id}", 1))
         listed = console.get("/clients")
@@ -151,7 +151,7 @@ def test_a_client_is_disconnected(console: Console) -> None:
     assert "not connected" in again.text
 
 
-def test_a_session_is_purged_only_when_that_is_sure(console: Console) -> None:
+def test_a_purge_must_be_confirmed(console: Console) -> None:
     RawClient.connected(console.bridge.port, "purged", clean=False).disconnect()
     question = console.change("/clients/purge", ids="purged")
     assert "waiting messages are deleted for good" in question.text
@@ -164,7 +164,7 @@ def test_a_session_is_purged_only_when_that_is_sure(console: Console) -> None:
 # Topics --------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_published_comes_to_clients(console: Console) -> None:
+def test_publications_of_the_console_reach_clients(console: Console) -> None:
     with RawClient.connected(console.bridge.port, "taker") as client:
         client.subscribe(("tree/+", 1))
         page = console.change("/topics/publish", topic="tree/leaf", payload="grün\r\nzwei", retain="1")
@@ -181,14 +181,14 @@ def test_what_is_published_comes_to_clients(console: Console) -> None:
 
 
 @pytest.mark.parametrize("topic", ["", "a/#", "+", "a" * 20_000, "/".join("a" * 200)])
-def test_a_topic_that_is_none(console: Console, topic: str) -> None:
+def test_invalid_topics_are_rejected(console: Console, topic: str) -> None:
     assert "is not valid" in console.change("/topics/publish", topic=topic, payload="x").text
 
 
 # Queues --------------------------------------------------------------------------------------------------------------
 
 
-def test_queues_and_their_messages(console: Console) -> None:
+def test_queues_and_their_messages_are_shown(console: Console) -> None:
     bridge = console.bridge
     with RawClient.connected(bridge.port, "buyer") as client:
         client.publish("orders/7", b"<b>seven</b>", 1)
@@ -218,7 +218,7 @@ def test_messages_are_shown_a_page_at_a_time(console: Console) -> None:
     console.bridge.mq("get", "ORDERS", "--limit", "0")
 
 
-def test_system_queues_are_shown_where_they_are_asked_for(console: Console) -> None:
+def test_system_queues_are_shown_on_request(console: Console) -> None:
     usual = console.get("/queues").text
     assert "SYSTEM.MQTT.TRANSMIT.QUEUE" in usual
     assert "SYSTEM.DEAD.LETTER.QUEUE" in usual
@@ -256,8 +256,7 @@ def test_a_mapping_is_tried(console: Console) -> None:
     assert not console.bridge.messages("ORDERS")
 
 
-def test_links(console: Console) -> None:
-    """A link is shown, and tried: what goes wrong is told in words."""
+def test_a_failed_test_of_a_link_is_explained(console: Console) -> None:
     assert "plant" in console.get("/links").text
     page = console.change("/links/test", name="plant")
     assert 'class="notice bad"' in page.html
@@ -268,7 +267,7 @@ def test_links(console: Console) -> None:
 
 
 def letter_to(console: Console, client_id: str, text: str) -> str:
-    """Have a message for a client that is not there become a dead letter; return the path of its page."""
+    """Put a message for an unknown client, so that it becomes a dead letter. Return the path of its page."""
     console.bridge.mq("put", "news", text, "--to", client_id)
     page = shows(console, f"/dead-letters?client={client_id}", client_id)
     match = re.search(r'href="(/dead-letters/show[^"]+)"', page.html)
@@ -314,7 +313,7 @@ def test_dead_letters_are_exported_and_deleted(console: Console) -> None:
 # Log, pipelines, archive ---------------------------------------------------------------------------------------------
 
 
-def test_the_log(console: Console) -> None:
+def test_the_log_is_escaped_and_filtered(console: Console) -> None:
     with RawClient(console.bridge.port, "<b>logged</b>") as client:
         client.connect()
         client.send_bytes(b"\xff\xff\xff\xff")
@@ -326,7 +325,7 @@ def test_the_log(console: Console) -> None:
     assert "logged" not in console.get("/log", search="no such words").text.replace("no such words", "")
 
 
-def test_the_level_of_the_log(console: Console) -> None:
+def test_the_log_level_can_be_changed(console: Console) -> None:
     try:
         page = console.change("/log/level", level="debug", back="/log")
         assert 'class="notice good"' in page.html
@@ -336,12 +335,12 @@ def test_the_level_of_the_log(console: Console) -> None:
     assert console.post("/log/level", csrf_token=console.csrf_token, level="loud").status == 400
 
 
-def test_without_pipelines_and_archive(console: Console) -> None:
+def test_pages_report_that_there_are_no_pipelines_and_no_archive(console: Console) -> None:
     assert "has no pipelines" in console.get("/pipelines").text
     assert "archive.directory" in console.get("/archive").text
 
 
-def test_the_console_outlives_what_it_asks(bridge: BridgeProcess) -> None:
+def test_health_and_metrics_need_no_login(bridge: BridgeProcess) -> None:
     stranger = Console(bridge)
     assert stranger.get("/healthz").text == "ok "
     assert stranger.get("/readyz").status == 200
@@ -351,7 +350,7 @@ def test_the_console_outlives_what_it_asks(bridge: BridgeProcess) -> None:
 # JSON ----------------------------------------------------------------------------------------------------------------
 
 
-def test_each_page_is_json_too(console: Console) -> None:
+def test_each_page_is_available_as_json(console: Console) -> None:
     with RawClient.connected(console.bridge.port, "json-1") as client:
         client.subscribe(("json/#", 1))
         listing = console.json("/clients", search="json-", sort="subscriptions", descending="true")
@@ -411,7 +410,9 @@ def test_programs_get_a_status(console: Console, path: str, fields: dict[str, st
 @pytest.mark.parametrize(
     ("path", "methods"), [("/topics/route", {"GET", "HEAD", "POST"}), ("/clients", {"GET", "HEAD"})]
 )
-def test_another_method_gets_those_that_work(console: Console, path: str, methods: set[str]) -> None:
+def test_an_unsupported_method_is_answered_with_the_supported_ones(
+    console: Console, path: str, methods: set[str]
+) -> None:
     answer = console.request("OPTIONS", path)
     assert (answer.status, set(answer.headers["Allow"].split(", "))) == (405, methods)
 
@@ -447,7 +448,7 @@ def test_clients_are_sorted(console: Console) -> None:
     console.change("/clients/purge", ids="sort-a", confirm="1")
 
 
-def test_recent_events_of_a_client(console: Console) -> None:
+def test_recent_events_of_a_client_are_shown(console: Console) -> None:
     with RawClient.connected(console.bridge.port, "eventful", clean=False) as client:
         client.subscribe(("events/#", 1))
         client.disconnect()
@@ -456,7 +457,7 @@ def test_recent_events_of_a_client(console: Console) -> None:
         assert text in page.text
     assert re.findall(r"<h2>(Recent events|Subscriptions)", page.html) == ["Recent events", "Subscriptions"]
     console.change("/clients/purge", ids="eventful", confirm="1")
-    # The past of a client that has left.
+    # The history survives the end of the session.
     assert console.get("/clients/show", id="eventful").status == 404
     left = console.get("/clients", search="eventful")
     assert "History of a client that has left" in left.text
@@ -508,7 +509,7 @@ def test_payloads_of_a_trace_need_the_right_to_change(console: Console) -> None:
         tokens.write_text(before)
 
 
-def test_options_of_subscriptions_are_words(console: Console) -> None:
+def test_options_of_subscriptions_are_shown_in_words(console: Console) -> None:
     with RawClient.connected(console.bridge.port, "options", level=5) as client:
         client.subscribe(("plain/#", 1))
         subscribe(client, "with/options", no_local=True)
@@ -522,7 +523,7 @@ def test_options_of_subscriptions_are_words(console: Console) -> None:
 
 
 def test_messages_are_put_moved_and_deleted(console: Console) -> None:
-    """Messages are put, moved in order with their MsgIds, and deleted: those selected, or all."""
+    """Selected or all messages are moved, in order and with their MsgIds, or deleted."""
     bridge = console.bridge
     for text in ("one", "two", "three"):
         page = console.change("/queues/put", name="SOURCE", payload=text, back="/queues")
@@ -583,7 +584,7 @@ def test_dead_letters_are_grouped(console: Console) -> None:
     console.change("/dead-letters/delete", all="1", confirm="1")
 
 
-def test_the_audit_log(console: Console) -> None:
+def test_the_audit_log_is_shown_without_payloads(console: Console) -> None:
     console.change("/topics/publish", topic="audited/page", payload="secret")
     page = console.get("/audit", search="audited/page")
     assert "token admin" in page.text
@@ -592,7 +593,7 @@ def test_the_audit_log(console: Console) -> None:
     assert "no such entries" in console.get("/audit", search="nothing like that").text
 
 
-def test_the_configuration(console: Console) -> None:
+def test_the_configuration_is_shown_without_secrets(console: Console) -> None:
     text = console.get("/configuration/effective").text
     assert "transmission_queue: SYSTEM.MQTT.TRANSMIT.QUEUE" in text
     assert "up/here" in text
@@ -600,7 +601,7 @@ def test_the_configuration(console: Console) -> None:
         assert "secret: (hidden)" in page and "classified" not in page
 
 
-def test_commands_in_a_text_are_elements() -> None:
+def test_commands_in_a_text_are_marked_as_code() -> None:
     assert commands("run `mqbridge <x>` & wait") == "run <code>mqbridge &lt;x&gt;</code> &amp; wait"
 
 
@@ -661,7 +662,7 @@ def test_a_queue_is_created_altered_cleared_and_deleted(console: Console) -> Non
     ],
     ids=["system", "queue manager", "mistake", "in use", "long"],
 )
-def test_commands_that_are_not_run(console: Console, commands: str, answer: str) -> None:
+def test_dangerous_and_invalid_commands_are_not_run(console: Console, commands: str, answer: str) -> None:
     assert answer in console.change("/objects/run", commands=commands, confirm="1").text
     assert console.get("/objects/show", kind="QLOCAL", name="A1").status == 404
 
@@ -671,7 +672,7 @@ def test_definitions_are_downloaded_and_uploaded(console: Console) -> None:
     assert "attachment" in dump.headers["Content-Disposition"]
     assert "DEFINE QLOCAL('ORDERS')" in dump.bytes.decode()
     page = console.change("/objects/commands", commands=dump.bytes.decode())
-    # It describes the queue manager as it is.
+    # The dump describes the current state of the queue manager.
     assert "Nothing would change" in page.text and "left out" in page.text
     upload = dump.bytes.replace(
         b"DEFINE QLOCAL('SMALL') +\n   MAXDEPTH(1)", b"DEFINE QLOCAL('SMALL') +\n   MAXDEPTH(2)"
@@ -697,7 +698,7 @@ def _upload(console: Console, path: str, content: bytes) -> Page:
 # Publishers and routes -----------------------------------------------------------------------------------------------
 
 
-def test_a_topic_has_publishers_and_a_value_to_clear(console: Console) -> None:
+def test_the_page_of_a_topic_shows_publishers_and_deletes_its_retained_value(console: Console) -> None:
     with RawClient.connected(console.bridge.port, "<b>pub</b>") as client:
         client.publish("published/1", b"x", 1, retain=True)
         page = console.get("/topics/show", filter="published/1")

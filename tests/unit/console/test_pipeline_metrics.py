@@ -1,4 +1,4 @@
-"""Metrics of pipelines are what their processes have written down."""
+"""Metrics of pipelines come from the status files of their processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def gathered(configuration: Configuration) -> dict[tuple[str, ...], object]:
     return {(metric.name, *labels): value for metric, values in samples for labels, value in values}
 
 
-def test_a_pipeline_that_runs(configuration: Configuration, tmp_path: Path) -> None:
+def test_a_running_pipeline_is_measured(configuration: Configuration, tmp_path: Path) -> None:
     directory = tmp_path / "data" / "pipelines" / "runs"
     directory.mkdir(parents=True)
     record = StatusRecord(directory, pytest.fail)
@@ -70,7 +70,7 @@ def test_a_pipeline_that_runs(configuration: Configuration, tmp_path: Path) -> N
     assert (ended["mqbridge_pipeline_up", "runs"], ended["mqbridge_pipeline_failing", "runs"]) == (0, 1), "killed"
 
 
-def test_a_status_that_cannot_be_read(configuration: Configuration, tmp_path: Path) -> None:
+def test_an_unreadable_status_is_omitted(configuration: Configuration, tmp_path: Path) -> None:
     directory = tmp_path / "data" / "pipelines" / "runs"
     directory.mkdir(parents=True)
     (directory / STATUS).write_text("{")
@@ -78,7 +78,7 @@ def test_a_status_that_cannot_be_read(configuration: Configuration, tmp_path: Pa
     assert len(samples) == 5 and {labels[1:] for labels in samples} == {("new",)}
 
 
-def test_rows_that_are_staged(configuration: Configuration, tmp_path: Path) -> None:
+def test_staged_rows_are_measured(configuration: Configuration, tmp_path: Path) -> None:
     batch = tmp_path / "data" / "pipelines" / "runs" / "stage" / "query" / "7"
     batch.mkdir(parents=True)
     (batch / "manifest").write_bytes(b"12345")
@@ -92,7 +92,7 @@ def test_pipelines_with_ibm_mq(tmp_path: Path) -> None:
     assert samples["mqbridge_pipeline_up", "p"] == 0
 
 
-def test_messages_in_spools(configuration: Configuration, tmp_path: Path) -> None:
+def test_messages_in_spools_are_counted(configuration: Configuration, tmp_path: Path) -> None:
     """Those of Q.OLD, which the pipeline no longer reads, are counted separately."""
     for source, rows in (("Q.RUNS", 5), ("Q.OLD", 3)):
         spool = tmp_path / "data" / "pipelines" / "runs" / "spool" / directory_name(source)

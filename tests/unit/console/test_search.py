@@ -18,7 +18,7 @@ from tests.unit.console.test_pages import HOSTILE, is_escaped
 
 
 def matches(console: Console, text: str, **query: str) -> dict[tuple[str, str], Any]:
-    """The matches of a search, by kind and name, in their order."""
+    """Return the matches of a search by kind and name, in order."""
     answer = console.json("/search", text=text, **query)
     assert answer["incomplete"] == []
     return {(match["kind"], match["name"]): match for match in answer["matches"]}
@@ -32,7 +32,7 @@ def test_the_navigation_leads_to_each_page_without_a_query() -> None:
     assert listed <= pages
 
 
-def test_kinds_agree() -> None:
+def test_all_lists_of_kinds_are_equal() -> None:
     assert tuple(SOURCES) == tuple(SearchKinds) == get_args(SearchKind)
 
 
@@ -85,12 +85,12 @@ def test_secrets_are_not_searched(console: Console) -> None:
 
 
 @pytest.mark.parametrize("client_id", HOSTILE)
-def test_matches_are_text(console: Console, client_id: str) -> None:
+def test_matches_are_escaped(console: Console, client_id: str) -> None:
     with RawClient.connected(console.bridge.port, client_id):
         assert is_escaped(console.get("/search", text=client_id), client_id)
 
 
-def test_a_search_that_is_not_valid(console: Console) -> None:
+def test_invalid_searches_are_rejected(console: Console) -> None:
     assert console.json("/search")["matches"] == []
     assert "Enter a part" in console.get("/search", text="  ").text
     assert "There are no matches" in console.get("/search", text="no such thing").text
@@ -98,7 +98,7 @@ def test_a_search_that_is_not_valid(console: Console) -> None:
     assert console.get("/search", text="x", kinds="nonsense").status == 400
 
 
-def test_the_command_finds_the_same(console: Console) -> None:
+def test_the_command_finds_the_same_matches(console: Console) -> None:
     administrator = Administrator(console.bridge)
     results = administrator.json("search", "orders")
     assert results == console.json("/search", text="orders")["matches"]

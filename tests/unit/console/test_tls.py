@@ -1,4 +1,4 @@
-"""An admin port with a certificate: TLS, and nothing without."""
+"""An admin port with a certificate accepts TLS only."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def bridge(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> It
 
 
 def at(bridge: BridgeProcess, tls: ssl.SSLContext | None) -> Console:
-    """Somebody at the console, by the name that its certificate has."""
+    """Return a user of the console that connects to the host name in the certificate."""
     console = Console(bridge, tls)
     console.place = console.place.replace("127.0.0.1", "localhost")
     return console
 
 
-def test_the_console_by_tls(bridge: BridgeProcess, trust: ssl.SSLContext) -> None:
+def test_the_console_works_over_tls(bridge: BridgeProcess, trust: ssl.SSLContext) -> None:
     console = at(bridge, trust).log_in()
     assert list(console.cookies) == ["__Host-mqbridge"]
     assert "published 1 byte" in console.change("/topics/publish", topic="by/tls", payload="x").text
@@ -57,7 +57,7 @@ def test_the_console_by_tls(bridge: BridgeProcess, trust: ssl.SSLContext) -> Non
     assert console.get("/metrics").status == 200
 
 
-def test_nothing_without_tls(bridge: BridgeProcess) -> None:
+def test_connections_without_a_current_version_of_tls_are_rejected(bridge: BridgeProcess) -> None:
     console = at(bridge, None)
     with pytest.raises((http.client.HTTPException, ConnectionError)):
         console.get("/healthz")
@@ -70,7 +70,7 @@ def test_nothing_without_tls(bridge: BridgeProcess) -> None:
         at(bridge, old).get("/healthz")
 
 
-def test_a_new_certificate_counts_from_the_next_connection(
+def test_a_new_certificate_applies_to_the_next_connection(
     bridge: BridgeProcess, authority: Authority, trust: ssl.SSLContext
 ) -> None:
     console = at(bridge, trust)
@@ -88,8 +88,10 @@ def test_a_new_certificate_counts_from_the_next_connection(
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"])
-def test_handshakes_that_do_not_end_keep_nobody_out(bridge: BridgeProcess, trust: ssl.SSLContext, sent: bytes) -> None:
-    """The oldest of too many gives way: health is told."""
+def test_unfinished_handshakes_do_not_keep_others_out(
+    bridge: BridgeProcess, trust: ssl.SSLContext, sent: bytes
+) -> None:
+    """Above the maximum number of handshakes, the oldest ones are closed."""
     console = at(bridge, trust)
     host, _, port = console.place.partition(":")
     with unfinished_connections(host, int(port), 3 * MAX_HANDSHAKES, sent) as oldest:
@@ -97,7 +99,9 @@ def test_handshakes_that_do_not_end_keep_nobody_out(bridge: BridgeProcess, trust
         assert_cut_off(oldest)
 
 
-def test_handshakes_of_one_address_give_way_to_those_of_others(bridge: BridgeProcess, trust: ssl.SSLContext) -> None:
+def test_handshakes_of_the_address_with_most_of_them_are_closed_first(
+    bridge: BridgeProcess, trust: ssl.SSLContext
+) -> None:
     console = at(bridge, trust)
     host, _, port = console.place.partition(":")
     place = host, int(port)

@@ -37,7 +37,7 @@ register(*PASSWORDS.values())
 
 @pytest.fixture(scope="module")
 def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
-    """A bridge whose console has two users, of whom anna is an administrator, and shows no payloads."""
+    """A bridge whose console has users and shows no payloads. anna and dora are administrators."""
     directory = tmp_path_factory.mktemp("users")
     for user, password in PASSWORDS.items():
         invocation = CliRunner().invoke(
@@ -59,7 +59,7 @@ def logged_in(bridge: BridgeProcess, user: str) -> Console:
     return console.learn()
 
 
-def test_an_administrator_changes_something(bridge: BridgeProcess) -> None:
+def test_an_administrator_can_make_changes(bridge: BridgeProcess) -> None:
     console = logged_in(bridge, "anna")
     assert "user anna (change)" in console.get("/").text
     assert "published 1 byte" in console.change("/topics/publish", topic="by/anna", payload="x").text
@@ -67,7 +67,7 @@ def test_an_administrator_changes_something(bridge: BridgeProcess) -> None:
     assert any(entry.get("command") == "publish" and entry["user"] == "user anna" for entry in entries)
 
 
-def test_other_users_read(bridge: BridgeProcess) -> None:
+def test_other_users_can_only_read(bridge: BridgeProcess) -> None:
     console = logged_in(bridge, "bert")
     for path in PAGES:
         if "orders" not in path and "ORDERS" not in path:
@@ -82,7 +82,7 @@ def test_other_users_read(bridge: BridgeProcess) -> None:
         ("a" * 5_000, "b" * 5_000),
     ],
 )  # fmt: skip
-def test_a_wrong_password(bridge: BridgeProcess, user: str, password: str) -> None:
+def test_a_wrong_password_is_rejected(bridge: BridgeProcess, user: str, password: str) -> None:
     console = Console(bridge)
     page = console.post("/login", user=user, password=password)
     assert page.status in (400, 403)
@@ -122,7 +122,7 @@ def test_metrics_need_a_token(bridge: BridgeProcess) -> None:
     assert console.request("GET", "/metrics", headers={"Authorization": "Bearer no"}).status == 401
 
 
-def test_who_fails_again_and_again_waits(bridge: BridgeProcess) -> None:
+def test_repeated_failures_delay_a_login(bridge: BridgeProcess) -> None:
     console = Console(bridge)
     for _ in range(7):
         assert console.post("/login", user="anna", password="guess").status == 403
@@ -131,9 +131,9 @@ def test_who_fails_again_and_again_waits(bridge: BridgeProcess) -> None:
     assert logged_in(bridge, "anna").get("/").status == 200
 
 
-def test_a_reload_takes_over_who_may_log_in(bridge: BridgeProcess) -> None:
+def test_a_reload_applies_changed_users_and_rights(bridge: BridgeProcess) -> None:
     administrator = Administrator(bridge)
-    # Nobody has guessed at their passwords: who is judged late by now is not among them.
+    # No other test fails to log in as these users, so their logins are not delayed.
     dora, emil = logged_in(bridge, "dora"), logged_in(bridge, "emil")
     holder = Console(bridge).log_in()
     assert bridge.config is not None
@@ -161,7 +161,7 @@ def test_a_reload_takes_over_who_may_log_in(bridge: BridgeProcess) -> None:
     assert logged_in(bridge, "dora").get("/").status == 200
 
 
-def test_a_directory_without_a_token_file_is_made(tmp_path: Path) -> None:
+def test_a_missing_data_directory_is_created_with_a_token_file(tmp_path: Path) -> None:
     process = BridgeProcess(tmp_path / "new" / "data", config=None)
     process.data_directory.parent.mkdir()
     config = tmp_path / "bridge.yaml"
@@ -212,7 +212,7 @@ def test_users_of_devices_are_added_changed_and_deleted(bridge: BridgeProcess, t
     assert "deleted user pump" in console.change("/users/delete", file=file, user_name="pump", confirm="1").text
     assert not connects(bridge, "pump", second)
     assert "has no user" in console.change("/users/delete", file=file, user_name="pump", confirm="1").text
-    # The file has no passwords, and neither have the logs.
+    # Neither the file nor the logs contain the passwords.
     content = (directory / "devices").read_text() + (directory / "audit.jsonl").read_text() + bridge.log
     assert not any(password in content for password in NEW_PASSWORDS)
     entries = [entry for entry in console.json("/audit")["entries"] if entry.get("command", "").startswith("user ")]
@@ -235,7 +235,7 @@ def test_users_of_devices_are_added_changed_and_deleted(bridge: BridgeProcess, t
         ({"user_name": "", "password": "y"}, "The request is not valid"),
     ],
 )
-def test_users_that_cannot_be_added(bridge: BridgeProcess, fields: dict[str, str], why: str) -> None:
+def test_invalid_users_are_not_added(bridge: BridgeProcess, fields: dict[str, str], why: str) -> None:
     console = logged_in(bridge, "anna")
     fields = {"file": str(bridge.data_directory.parent / "devices")} | fields if "name a" not in why else fields
     assert why in console.change("/users/password", **fields).text
@@ -260,7 +260,7 @@ def test_a_user_of_the_console_gets_a_password(bridge: BridgeProcess) -> None:
     assert Console(bridge).post("/login", user="fred", password="a new password of the console").status == 403
 
 
-def test_the_commands_for_users(bridge: BridgeProcess) -> None:
+def test_commands_manage_users(bridge: BridgeProcess) -> None:
     administrator = Administrator(bridge)
     file = str(bridge.data_directory.parent / "devices")
     words = ("user", "set-password", "made", "--file", file, "--stdin")
@@ -275,7 +275,7 @@ def test_the_commands_for_users(bridge: BridgeProcess) -> None:
     assert "name a password file" in administrator.refused("user", "delete", "made", status=2)
 
 
-def test_what_a_user_may_publish_is_shown(bridge: BridgeProcess) -> None:
+def test_the_page_shows_whether_a_user_may_publish(bridge: BridgeProcess) -> None:
     console = logged_in(bridge, "bert")
     assert "May a user publish?" in console.get("/users/access").text
     page = console.get("/users/access", user="mqm", channel="DEVICES", topic="plant/1")

@@ -1,4 +1,4 @@
-"""Users of the console who show a JSON Web Token in the place of a password."""
+"""Users of the console who log in with a JSON Web Token instead of a password."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def token(user: str, seconds: float = 3_600.0, audience: str = "console") -> str
     return jwt.encode({"sub": user, "aud": audience, "exp": time.time() + seconds}, KEY, "EdDSA")
 
 
-def test_a_token_in_the_place_of_a_password(bridge: BridgeProcess) -> None:
+def test_a_token_replaces_the_password(bridge: BridgeProcess) -> None:
     for user, status in (("carol", 303), ("dave", 403)):
         console = Console(bridge)
         assert console.post("/login", user=user, password=token(user)).status == 303
@@ -53,7 +53,7 @@ def test_a_token_in_the_place_of_a_password(bridge: BridgeProcess) -> None:
     [token("carol", -1.0), token("carol", audience="devices"), token("dave"), "x" * 40, token("carol")[:-4] + "AAAA"],
     ids=["expired", "for another audience", "of another user", "no token", "of another key"],
 )
-def test_a_token_that_is_not_right(bridge: BridgeProcess, token_text: str) -> None:
+def test_an_invalid_token_is_rejected(bridge: BridgeProcess, token_text: str) -> None:
     console = Console(bridge)
     assert console.post("/login", user="carol", password=token_text).status == 403
     assert not console.cookies

@@ -83,7 +83,7 @@ def test_mqmd_by_ibm_field_names(subtests: pytest.Subtests) -> None:
         (b"\xed\xa0\x80", "7aCA", "base64"),
     ],
 )
-def test_body(body: bytes, text: str, encoding: str) -> None:
+def test_bodies_are_shown_in_json(body: bytes, text: str, encoding: str) -> None:
     assert as_json(view(body=body)) == {"md": DEFAULT_MD, "rfh2": [], "body": text, "bodyEncoding": encoding}
 
 
@@ -122,7 +122,7 @@ def test_an_unparsable_folder_is_shown_unchanged() -> None:
     assert as_json(view(header))["rfh2"][0]["folders"] == {"usr": "<usr><a></usr>", "mqps": {"Top": "t"}}
 
 
-def test_dead_lettered_transmission_queue_message() -> None:
+def test_all_headers_of_a_dead_lettered_transmission_queue_message_are_shown() -> None:
     dlh = MQDLH(
         Reason=cmqc.MQRC_Q_FULL, DestQName=b"Q", DestQMgrName=b"QM", Encoding=546, PutApplType=6, PutApplName=b"p"
     )
@@ -150,7 +150,7 @@ def test_dead_lettered_transmission_queue_message() -> None:
     assert set(document) == {"md", "rfh2", "dlh", "xqh", "body", "bodyEncoding"}
 
 
-def test_mqmde() -> None:
+def test_an_mqmde_is_shown() -> None:
     document = as_json(view(MQMDE(MsgSeqNumber=3), body=b"x"))
     assert (document["md"]["Format"], document["mde"]["MsgSeqNumber"], document["mde"]["GroupId"]) == (
         "MQHMDE",
@@ -175,11 +175,11 @@ def test_an_invalid_header_counts_as_body() -> None:
         (bytes(17), "00000000  " + " ".join(["00"] * 16) + "  |" + "." * 16 + "|\n00000010  00" + " " * 47 + "|.|"),
     ],
 )
-def test_body_as_text(body: bytes, text: str) -> None:
+def test_bodies_are_shown_as_text(body: bytes, text: str) -> None:
     assert view(body=body).text() == text
 
 
-def test_text_with_headers() -> None:
+def test_text_output_contains_the_headers() -> None:
     header = RFH2(CodedCharSetId=1208, folders=(Folder.build("mqps", {"Top": "a\x1bb"}),))
     lines = view(header, body=b"x", md=MQMD(MsgId=MSG_ID)).text(verbose=True).splitlines()
     assert lines[0] == "MQMD"

@@ -28,7 +28,7 @@ from bridge.mapping.pattern_length import pattern_length
         ("(a{2}", 2),
     ],
 )
-def test_length(pattern: str, length: int) -> None:
+def test_the_length_includes_repetitions(pattern: str, length: int) -> None:
     assert pattern_length(pattern) == length
 
 

@@ -22,7 +22,7 @@ from bridge.telemetry.message import Unmappable
         (b"", 37, b""),
     ],
 )
-def test_from_mq(data: bytes, ccsid: int, expected: bytes) -> None:
+def test_payloads_from_mq_are_converted(data: bytes, ccsid: int, expected: bytes) -> None:
     assert utf_8(data, ccsid) == expected
 
 
@@ -36,7 +36,7 @@ def test_from_mq(data: bytes, ccsid: int, expected: bytes) -> None:
         ("日", 1200, "e565"),
     ],
 )
-def test_to_mq(text: str, ccsid: int, expected: str) -> None:
+def test_payloads_to_mq_are_converted(text: str, ccsid: int, expected: str) -> None:
     assert in_ccsid(text.encode(), ccsid).hex() == expected
 
 
@@ -61,7 +61,7 @@ def test_to_mq(text: str, ccsid: int, expected: str) -> None:
         pytest.param(lambda: document_of(b"x" * 100), 2110, "and 60 bytes more", id="long ones are cut"),
     ],
 )
-def test_payloads_that_cannot_be_converted(convert: object, reason: int, part: str) -> None:
+def test_payloads_that_cannot_be_converted_have_a_reason(convert: object, reason: int, part: str) -> None:
     with pytest.raises(Unmappable, match=part) as raised:
         convert()  # type: ignore[operator]
     assert raised.value.reason == reason

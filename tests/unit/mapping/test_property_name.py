@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bridge.telemetry.headers import property_name, user_name
 
 
-def test_names(subtests: pytest.Subtests) -> None:
+def test_names_are_converted(subtests: pytest.Subtests) -> None:
     for name, element in [
         ("site", "site"),
         ("_x", "_x"),

@@ -94,7 +94,7 @@ TOPICS: dict[str, tuple[tuple[str, ...], str, str, str, bool]] = {
 
 
 @pytest.mark.parametrize("case", TOPICS)
-def test_publish_topics(tmp_path: Path, case: str) -> None:
+def test_a_publisher_may_publish_to_publish_topics_only(tmp_path: Path, case: str) -> None:
     channels, records, user, topic, may = TOPICS[case]
     config = configuration(tmp_path, TO_TOPIC, channels, records)
     if may:
@@ -110,14 +110,14 @@ def test_publish_topics_do_not_apply_to_applications_of_mq(tmp_path: Path) -> No
     assert authority(config, "in/any", "appl", client_id="") == "appl"
 
 
-def test_publish_topics_of_mappings_to_mqtt(tmp_path: Path) -> None:
+def test_publish_topics_apply_to_mappings_to_mqtt(tmp_path: Path) -> None:
     allowed = TO_MQTT.replace("{usr.t}", "public/{clientId}")
     assert authority(configuration(tmp_path, allowed, (BY_USER,)), "", "alice") == "alice"
     with pytest.raises(Unmappable, match="may not publish to 'any/dev-1'"):
         authority(configuration(tmp_path, allowed.replace("public", "any"), (BY_USER,)), "", "alice")
 
 
-def test_the_trial_of_a_mapping(tmp_path: Path) -> None:
+def test_try_shows_the_publisher(tmp_path: Path) -> None:
     trial = trial_of("chosen", configuration(tmp_path, TO_TOPIC, (BY_USER,)))
     (mapped,) = trial.messages(trial.published("in/public/a", b"", user="alice", properties={}))
     assert message_json(mapped)["as"] == "alice"
@@ -132,7 +132,7 @@ def test_the_trial_of_a_mapping(tmp_path: Path) -> None:
 
 LINK = "links: {l: {host: h, client_id: 'b-{mapping}'}}"
 PIPELINE = "pipelines: {p: {from: {mqtt: 'a/#'}, mapping: chosen}}"
-#: mapping, further lines of the file, key of the mistake, what is expected
+#: mapping, further lines of the file, key of the mistake, expected value
 WRONG: dict[str, tuple[str, str, str, str]] = {
     "another word": ("from: {mqtt: a}, to: {queue: Q, as: user}", "", "mappings.chosen.to.as", "bridge or publisher"),
     "from a link": (

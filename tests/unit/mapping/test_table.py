@@ -53,7 +53,7 @@ def scope_of(tables: Tables, payload: Any, line: str = "8") -> PublicationScope:
 # Files --------------------------------------------------------------------------------------------------------------------
 
 
-def test_csv(tmp_path: Path) -> None:
+def test_csv_files_are_read(tmp_path: Path) -> None:
     assert rows(read(tmp_path, CSV)) == {
         "d7": {"id": "d7", "site": "Berlin", "factor": "1.50", "in words": 'one, "half"'},
         "8": {"id": "8", "site": "", "factor": "2", "in words": "a\r\nb"},
@@ -71,7 +71,7 @@ def test_csv(tmp_path: Path) -> None:
         ('id,a\n1,""""\n', {"1": {"id": "1", "a": '"'}}),
     ],
 )
-def test_other_csv(tmp_path: Path, content: str, expected: dict[str, Any]) -> None:
+def test_csv_files_with_other_notations_are_read(tmp_path: Path, content: str, expected: dict[str, Any]) -> None:
     assert rows(read(tmp_path, content)) == expected
 
 
@@ -97,7 +97,7 @@ def test_other_csv(tmp_path: Path, content: str, expected: dict[str, Any]) -> No
         (",".join(["id", *map(str, range(1_000))]), 1, "more than 1,000 columns"),
     ],
 )
-def test_invalid_csv(tmp_path: Path, content: str | bytes, line: int, sentence: str) -> None:
+def test_invalid_csv_files_are_reported(tmp_path: Path, content: str | bytes, line: int, sentence: str) -> None:
     with pytest.raises(TableError) as error:
         read(tmp_path, content)
     assert str(error.value).startswith(f"{tmp_path}/devices.csv:{line}: {sentence}")
@@ -115,7 +115,7 @@ def test_invalid_csv(tmp_path: Path, content: str | bytes, line: int, sentence: 
         ({}, {}),
     ],
 )
-def test_json(tmp_path: Path, document: Any, expected: dict[str, Any]) -> None:
+def test_json_files_are_read(tmp_path: Path, document: Any, expected: dict[str, Any]) -> None:
     assert rows(read(tmp_path, "\ufeff" + json.dumps(document), "t.json")) == expected
 
 
@@ -137,13 +137,13 @@ def test_json(tmp_path: Path, document: Any, expected: dict[str, Any]) -> None:
         ("[" * 100_000, 1, "the file is not JSON"),
     ],
 )
-def test_invalid_json(tmp_path: Path, content: str, line: int, sentence: str) -> None:
+def test_invalid_json_files_are_reported(tmp_path: Path, content: str, line: int, sentence: str) -> None:
     with pytest.raises(TableError) as error:
         read(tmp_path, content, "t.json")
     assert str(error.value).startswith(f"{tmp_path}/t.json:{line}: {sentence}")
 
 
-def test_limits_of_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_have_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "MAX_ROWS", 2)
     monkeypatch.setattr(table, "MAX_BYTES", 1024 * 1024)
     assert len(read(tmp_path, "id\n1\n2\n")) == 2
@@ -187,7 +187,7 @@ def test_tables_are_pickled(tables: Tables) -> None:
     ("value", "key"),
     [("d", "d"), (7, "7"), (7.0, "7"), (1.5, "1.5"), (True, "true"), (2**70, str(2**70)), (None, None), ([], None)],
 )
-def test_keys(value: Any, key: str | None) -> None:
+def test_keys_are_text(value: Any, key: str | None) -> None:
     assert key_text(value) == key
 
 
@@ -219,7 +219,7 @@ def test_keys(value: Any, key: str | None) -> None:
         ("{readings[0]|default:'a property with brackets'}", "a property with brackets"),
     ],
 )
-def test_templates(tables: Tables, text: str, expected: str) -> None:
+def test_templates_look_up_values(tables: Tables, text: str, expected: str) -> None:
     payload = {"id": "d7", "list": ["a", "d7"], "unknown": "d9", "x": "x", "eight": 8.0}
     assert Template(text).render(scope_of(tables, payload)) == expected
 
@@ -235,7 +235,7 @@ def test_templates(tables: Tables, text: str, expected: str) -> None:
         ("{more[$.id].list}", cmqc.MQRC_PROPERTY_TYPE_ERROR, "more[$.id].list is an array, not text"),
     ],
 )
-def test_templates_without_a_value(tables: Tables, text: str, reason: int, sentence: str) -> None:
+def test_templates_without_a_value_are_errors(tables: Tables, text: str, reason: int, sentence: str) -> None:
     with pytest.raises(Unmappable) as error:
         Template(text).render(scope_of(tables, {"id": "d7", "unknown": "d9"}))
     assert error.value.reason == reason and sentence in str(error.value)
@@ -255,7 +255,7 @@ def test_templates_without_a_value(tables: Tables, text: str, reason: int, sente
         ("{devices[$.a-b].site}", "'a-b' is not a name without quotes"),
     ],
 )
-def test_invalid_templates(text: str, sentence: str) -> None:
+def test_invalid_templates_are_rejected(text: str, sentence: str) -> None:
     with pytest.raises(TemplateError, match=sentence):
         Template(text)
     with pytest.raises(TemplateError, match="a lookup is for templates of mappings"):
@@ -296,7 +296,7 @@ def test_invalid_templates(text: str, sentence: str) -> None:
         ("'devices[' + payload.id", "devices[d7"),
     ],
 )
-def test_expressions(tables: Tables, text: str, expected: Any) -> None:
+def test_expressions_look_up_values(tables: Tables, text: str, expected: Any) -> None:
     payload = {"id": "d7", "v": 2, "unknown": "d9", "list": [], "a": "d", "b": "7", "devices": 5}
     value = Expression(text, ("line",), of_publication=True, tables=tables).value(scope_of(tables, payload))
     assert value == expected
@@ -313,7 +313,7 @@ def test_expressions(tables: Tables, text: str, expected: Any) -> None:
         ("devices[more[payload.unknown].to].site", "table more has no row 'd9'"),
     ],
 )
-def test_expressions_without_a_value(tables: Tables, text: str, sentence: str) -> None:
+def test_expressions_without_a_value_are_errors(tables: Tables, text: str, sentence: str) -> None:
     expression = Expression(text, ("line",), of_publication=True, tables=tables)
     with pytest.raises(Unmappable) as error:
         expression.value(scope_of(tables, {"id": "d7", "unknown": "d9", "list": []}))
@@ -339,7 +339,7 @@ def test_expressions_without_a_value(tables: Tables, text: str, sentence: str) -
         ("devices[payload.list.map(x, x)].site", 22, "map() is a loop"),
     ],
 )
-def test_invalid_expressions(tables: Tables, text: str, column: int, sentence: str) -> None:
+def test_invalid_expressions_are_rejected(tables: Tables, text: str, column: int, sentence: str) -> None:
     with pytest.raises(ExpressionError) as error:
         Expression(text, ("line",), of_publication=True, tables=tables)
     assert sentence in str(error.value) and error.value.column == column
@@ -388,7 +388,7 @@ def configuration(directory: Path, mappings: str, tables: str = "devices: {file:
         ),
     ],
 )
-def test_mistakes_in_mappings(tmp_path: Path, mapping: str, place: str) -> None:
+def test_mistakes_in_mappings_are_reported(tmp_path: Path, mapping: str, place: str) -> None:
     with pytest.raises(ConfigurationError, match=place):
         load(configuration(tmp_path, mapping), problems)
 
@@ -409,7 +409,7 @@ def test_mistakes_in_mappings(tmp_path: Path, mapping: str, place: str) -> None:
         ("devices: {file: devices.csv}", "tables.devices.key"),
     ],
 )
-def test_mistakes_in_tables(tmp_path: Path, tables: str, place: str) -> None:
+def test_mistakes_in_tables_are_reported(tmp_path: Path, tables: str, place: str) -> None:
     mapping = '{from: {mqtt: t}, to: {queue: "{devices[$.id].site}"}}'
     with pytest.raises(ConfigurationError, match=place) as error:
         load(configuration(tmp_path, mapping, tables), problems)

@@ -14,7 +14,7 @@ from bridge.mqtt.topics import is_wildcard, matches, topic_filter_error
 # Matching -------------------------------------------------------------------------------------------------------------
 
 
-def test_matches(subtests: pytest.Subtests) -> None:
+def test_filters_match_topics(subtests: pytest.Subtests) -> None:
     for topic_filter, topic, expected in [
         # MQTT 3.1.1 section 4.7.1.2
         ("sport/tennis/player1/#", "sport/tennis/player1", True),
@@ -137,7 +137,7 @@ def test_a_hostile_filter_costs_no_more_than_the_product_of_the_lengths() -> Non
     ],
     ids=lambda topic_filter: topic_filter[:20],
 )
-def test_valid_filters(topic_filter: str) -> None:
+def test_valid_filters_are_accepted(topic_filter: str) -> None:
     assert topic_filter_error(topic_filter) is None
 
 
@@ -158,7 +158,7 @@ def test_valid_filters(topic_filter: str) -> None:
         pytest.param("a" * 10_241, "10240", id="MQ_TOPIC_STR_LENGTH"),
     ],
 )
-def test_invalid_filters(topic_filter: str, word: str) -> None:
+def test_invalid_filters_are_rejected(topic_filter: str, word: str) -> None:
     error = topic_filter_error(topic_filter)
     assert error is not None
     assert word in error
@@ -176,5 +176,5 @@ def test_validity_agrees_with_the_statements_of_the_specification(topic_filter: 
     ("topic_filter", "expected"),
     [("a/b", False), ("a+", False), ("+", True), ("a/#", True), ("a/#/b", True), ("", False), ("a#/b", False)],
 )
-def test_is_wildcard(topic_filter: str, expected: bool) -> None:
+def test_wildcards_are_recognized(topic_filter: str, expected: bool) -> None:
     assert is_wildcard(topic_filter) is expected

@@ -25,10 +25,10 @@ CONTEXT = TraceContext(int(TRACE, 16), int(SPAN, 16), 1)
         (VALID, 1),
         (f"00-{TRACE}-{SPAN}-00", 0),
         (f"00-{TRACE}-{SPAN}-03", 3),
-        pytest.param(f"00-{TRACE}-{SPAN}-ff", 3, id="flags that nobody knows are cleared"),
+        pytest.param(f"00-{TRACE}-{SPAN}-ff", 3, id="unknown flags are cleared"),
         pytest.param(f"cc-{TRACE}-{SPAN}-01", 1, id="a later version"),
-        pytest.param(f"cc-{TRACE}-{SPAN}-01-what-comes-later", 1, id="a later version says more"),
-        pytest.param(f"cc-{TRACE}-{SPAN}-01-" + "x" * 65_000, 1, id="a later version says very much"),
+        pytest.param(f"cc-{TRACE}-{SPAN}-01-what-comes-later", 1, id="a later version with more fields"),
+        pytest.param(f"cc-{TRACE}-{SPAN}-01-" + "x" * 65_000, 1, id="a later version with long fields"),
     ],
 )
 def test_a_valid_traceparent(traceparent: str, flags: int) -> None:

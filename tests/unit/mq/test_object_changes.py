@@ -1,4 +1,4 @@
-"""Forms and previews of changes to objects: each preview describes what the queue manager then does."""
+"""Forms and previews of changes to objects. Each preview describes the actual effect on the queue manager."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_the_effect_of_a_command(manager: Manager, command: str, effect: str, te
     )
     assert text in preview.text
     if effect in ("create", "change", "none", "delete", "clear", "error"):
-        assert manager.run(command).ok is (effect != "error"), "the queue manager does what the preview says"
+        assert manager.run(command).ok is (effect != "error"), "the command succeeds unless the preview has an error"
 
 
 def test_a_command_can_depend_on_previous_ones(manager: Manager) -> None:

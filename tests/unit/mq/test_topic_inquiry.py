@@ -159,7 +159,7 @@ async def test_an_unlimited_reply_is_not_read(site: Site, monkeypatch: pytest.Mo
 
 
 async def test_inquiries_that_hang_are_limited(site: Site) -> None:
-    """Also those that are no longer awaited. Further ones fail at once, until the queue manager answers."""
+    """Inquiries that are no longer awaited count, too. Further ones fail at once, until the queue manager answers."""
     answers = threading.Event()
 
     def connect(purpose: str) -> StandInConnection:

@@ -131,12 +131,12 @@ def window_with(identifiers: set[int]) -> SenderWindow[Delivery]:
     [
         pytest.param(0x0000_0000_0001_002A, set(), 0x2A, id="table 5: Message ID, last two bytes of MsgId"),
         pytest.param(0xFFFF_FFFF_FFFF_FFFF, set(), 0xFFFF, id="table 5: Message ID, all ones"),
-        pytest.param(0x0000_0000_0001_0000, set(), 1, id="table 5: Message ID, 0 is no message id: the next"),
+        pytest.param(0x0000_0000_0001_0000, set(), 1, id="table 5: Message ID, 0 is not a message id: the next"),
         pytest.param(0x1_0000, {1, 2}, 3, id="table 5: Message ID, 0 and the next two in flight"),
         pytest.param(42, {42}, 43, id="table 5: Message ID, in flight: the next"),
         pytest.param(42, {41, 43}, 42, id="table 5: Message ID, neighbours in flight"),
-        pytest.param(0xFFFF, {0xFFFF}, 1, id="table 5: Message ID, the last one in flight: over 0 to 1"),
-        pytest.param(0xFFFE, {0xFFFE, 0xFFFF, 1}, 2, id="table 5: Message ID, round the end"),
+        pytest.param(0xFFFF, {0xFFFF}, 1, id="table 5: Message ID, the last one in flight: 1, without 0"),
+        pytest.param(0xFFFE, {0xFFFE, 0xFFFF, 1}, 2, id="table 5: Message ID, past the end"),
         pytest.param(7, set(range(1, 65_536)) - {6}, 6, id="table 5: Message ID, a single one is free"),
     ],
 )

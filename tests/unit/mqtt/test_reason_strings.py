@@ -23,7 +23,9 @@ from bridge.mqtt.packets import (
     Packet,
     PacketType,
     Puback,
+    Pubcomp,
     Pubrec,
+    Pubrel,
     Suback,
 )
 from bridge.mqtt.reader import Decoder
@@ -57,6 +59,8 @@ PACKETS = [
     Connack(ReasonCode.NOT_AUTHORIZED, properties=ConnackProperties(reason_string="because")),
     Puback(1, ReasonCode.QUOTA_EXCEEDED, NOTED),
     Pubrec(1, ReasonCode.QUOTA_EXCEEDED, NOTED),
+    Pubrel(1, reason_code=ReasonCode.PACKET_IDENTIFIER_NOT_FOUND, properties=NOTED),
+    Pubcomp(1, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND, NOTED),
     Suback(1, (ReasonCode.NOT_AUTHORIZED,), NOTED),
     Disconnect(ReasonCode.PROTOCOL_ERROR, FAULT),
 ]
@@ -66,9 +70,11 @@ def send(protocol: ServerProtocol, packet: Packet) -> None:
     match packet:
         case Connack():
             protocol.refuse(ConnackCode.NOT_AUTHORIZED, "because")
-        case Puback() | Pubrec():
+        case Puback() | Pubrec() | Pubrel() | Pubcomp():
             answer = (PacketType[type(packet).__name__.upper()], 1)
-            protocol.answer([answer], {answer: (ReasonCode.QUOTA_EXCEEDED, "full")})
+            step = isinstance(packet, Pubrel | Pubcomp)
+            reason = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if step else ReasonCode.QUOTA_EXCEEDED
+            protocol.answer([answer], {answer: (reason, "full")})
         case Suback():
             protocol.suback(1, packet.return_codes, "full")
         case _:
@@ -77,7 +83,10 @@ def send(protocol: ServerProtocol, packet: Packet) -> None:
 
 @pytest.mark.parametrize("packet", PACKETS, ids=lambda packet: type(packet).__name__)
 def test_a_reason_string_beyond_the_maximum_packet_size_is_left_out(packet: Packet) -> None:
-    """MQTT-3.2.2-19, MQTT-3.4.2-2, MQTT-3.5.2-2, MQTT-3.9.2-1, MQTT-3.14.2-3."""
+    """MQTT-3.2.2-19, MQTT-3.4.2-2, MQTT-3.5.2-2, MQTT-3.6.2-2, MQTT-3.7.2-2, MQTT-3.9.2-1, MQTT-3.14.2-3.
+
+    Neither packet has User Properties (MQTT-3.4.2-3, MQTT-3.5.2-3, MQTT-3.6.2-3, MQTT-3.7.2-3, MQTT-3.9.2-2, MQTT-3.14.2-4).
+    """
     size = len(encode(packet, "big", 5))
     for maximum, whole in ((size, True), (size - 1, False)):
         protocol = ServerProtocol(0.0)

@@ -97,14 +97,14 @@ class CobolProgram:
         return "".join(f"       {line}\n" for line in lines)
 
     def run(self, record: bytes) -> tuple[dict[str, str], bytes]:
-        """Return what the program displays of a record, and the record that it writes."""
+        """Return the fields of a record as the program displays them, and the record that it writes."""
         (self._directory / "in").write_bytes(record)
         process = subprocess.run(["./program"], cwd=self._directory, capture_output=True, check=True)
         fields = dict(line.partition("=")[::2] for line in process.stdout.decode("latin-1").splitlines())
         return fields, (self._directory / "out").read_bytes()
 
     def check(self, record: bytes) -> bytes:
-        """Check what the program displays of a record, and return the record that it writes."""
+        """Check the fields of a record that the program displays. Return the record that it writes."""
         fields, written = self.run(record)
         assert int(fields.pop("LENGTH")) == self.layout.maximum
         for name, item, value in self._fields:

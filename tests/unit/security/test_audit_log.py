@@ -22,7 +22,7 @@ Entries = Callable[[], list[dict[str, Any]]]
 
 @pytest.fixture
 def entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Entries]:
-    """What is in the audit log of the test."""
+    """An audit log, as a function that returns its entries."""
     monkeypatch.setattr(audit_log, "_gathering", audit_log._Gathering())
     file = tmp_path / "audit.jsonl"
     audit_log.begin(AuditLogConfig(file=file))

@@ -185,7 +185,7 @@ def test_concurrent_checks_count_as_failures_in_advance(failed: FailedConnects) 
 
 
 def test_failures_of_queued_attempts_are_counted_together(failed: FailedConnects, clock: Clock) -> None:
-    """Also if nobody has failed before, and each of them begins while the others are queued."""
+    """This includes attempts without earlier failures that start while the others are queued."""
     clock.now = 10 * PERIOD
     attempts = [begun(failed) for _ in range(FREE)]
     for attempt in attempts:

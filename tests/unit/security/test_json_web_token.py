@@ -145,7 +145,7 @@ async def test_keys_change_while_the_bridge_runs(issuer: Issuer) -> None:
         [{"kty": "RSA", "kid": "ec", "n": "AQAB", "e": "AQAB"}],
         [public("ec"), public("other", kid="ec")],
     ],
-    ids=["none", "a secret", "a secret beside a key", "too short", "two of one name"],
+    ids=["none", "a secret", "a secret and a key", "too short", "two of one name"],
 )
 async def test_a_file_without_usable_keys(issuer: Issuer, keys: list[dict[str, object]]) -> None:
     """It rejects all clients, and the error is that of the file, not of the client."""

@@ -88,7 +88,7 @@ def passwd(*arguments: str, password: str = SECRET) -> tuple[int, str]:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    """It creates the file for its owner only, keeps comments, mode and other users, and prints what it did."""
+    """It creates the file for its owner only, keeps comments, mode and other users, and prints the change."""
     file = str(tmp_path / "clients")
     assert passwd(file, "carol", "--stdin") == (0, f"{file}: set the password of user carol\n")
     path = Path(file)

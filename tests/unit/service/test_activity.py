@@ -66,7 +66,7 @@ async def test_the_number_of_clients_is_limited(bridge: Any, monkeypatch: pytest
 
 
 async def test_counting_ends_without_requests(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first request starts counting; counting stops after a pause, and the next request starts again from zero."""
+    """The first request starts counting. Counting stops after a pause, and the next request starts again from zero."""
     monkeypatch.setattr(activity_module, "IDLE_TIMEOUT", 0.05)
     async with bridge() as running:
         activity = Activity(running.service)

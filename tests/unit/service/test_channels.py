@@ -22,7 +22,7 @@ from tests.helpers.service_bridge import Client
 
 
 class Site:
-    """Channels of the file and of commands, with a queue manager that does as it is told."""
+    """Channels of the file and of commands, with a queue manager that the test controls."""
 
     def __init__(self, make_owner: Any) -> None:
         self.register = TelemetryChannelRegister()
@@ -95,7 +95,7 @@ async def test_a_channel_of_a_command_that_cannot_listen_does_not(site: Site) ->
 
 
 async def test_start_and_stop(site: Site) -> None:
-    """Clients are told why they are disconnected. A stopped channel does not listen, and cannot be stopped again."""
+    """Disconnected clients get the reason. A stopped channel does not listen, and cannot be stopped again."""
     await site.begin(config(), config("B"))
     client, other = await site.connect("A"), await site.connect("B", "other")
     port = site.port("A")

@@ -65,7 +65,7 @@ async def test_all_clients_together_have_a_limit_and_a_flapping_client_affects_o
 
 
 async def test_rejections_displace_no_other_events(tmp_path: Path) -> None:
-    """Anyone can cause them, with any name."""
+    """Anyone can cause rejections, with any client identifier."""
     history = ClientEventHistory(ClientHistoryConfig(events=1_000), tmp_path / "h.db")
     history.add("pump", "connected", "x")
     for number in range(3 * MAX_REJECTIONS):
@@ -78,7 +78,7 @@ async def test_rejections_displace_no_other_events(tmp_path: Path) -> None:
             *(event_texts(history, str(history.add(f"s{number}", "rejected", ""))) for number in range(100))
         )
     assert await event_texts(history, "pump") == ["x"]
-    assert history.loss.why == "", "a flood is no failure of the disk"
+    assert history.loss.why == "", "a flood is not a failure of the disk"
     await history.stop()
 
 

@@ -37,7 +37,7 @@ def test_command_line_options_apply_while_the_file_is_unchanged(
 
 
 class Applied:
-    """Channels, mappings and a host that record what they are given."""
+    """Channels, mappings and a host that record the applied settings."""
 
     def __init__(self, configuration: Configuration) -> None:
         self.register = TelemetryChannelRegister()

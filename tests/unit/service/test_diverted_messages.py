@@ -41,7 +41,7 @@ def inspections() -> Inspections:
 def test_messages_that_the_queue_manager_dead_letters_are_counted_until_a_minute_without_growth(
     inspections: Inspections,
 ) -> None:
-    assert inspections.find(5) == 0, "those were there before"
+    assert inspections.find(5) == 0, "messages from before the first inspection do not count"
     assert inspections.find(7) == 2
     assert inspections.find(10) == 5
     assert inspections.find(10, after=QUIET_PERIOD - 1) == 5

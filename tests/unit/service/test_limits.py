@@ -60,7 +60,7 @@ def test_each_option_that_rejects_has_a_problem_a_metric_and_an_alert(option: st
     if option in EXEMPT:
         assert option not in {*DESCRIPTIONS, *OTHERWISE}
         return
-    assert option in {*DESCRIPTIONS, *OTHERWISE}, f"{option}: which problem reports what it rejects?"
+    assert option in {*DESCRIPTIONS, *OTHERWISE}, f"{option}: which problem reports the rejections?"
     kind, metric = OTHERWISE.get(option, (ProblemKind.LIMIT, "mqbridge_limit_reached_total"))
     assert kind is not ProblemKind.LIMIT or option in LIMITS
     assert metric in {metric.name for metric in METRICS}

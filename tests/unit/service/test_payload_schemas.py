@@ -1,4 +1,4 @@
-"""The schemas of channels: publications that violate them, and what is counted."""
+"""The schemas of channels: publications that violate them are rejected and counted."""
 
 from __future__ import annotations
 

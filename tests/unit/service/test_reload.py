@@ -18,10 +18,10 @@ mappings:
   a: {from: {mqtt: "a/#"}, to: {queue: OUT}}
 """
 WRONG = {
-    "no YAML": ("mappings: [", "bridge.yaml:"),
+    "not YAML": ("mappings: [", "bridge.yaml:"),
     "a queue's name": (FILE.replace("OUT", "'no queue'"), "bridge.yaml:3:"),
     "a template": (FILE.replace("OUT", "'{unclosed'"), "bridge.yaml:3:"),
-    "a link that is none": (FILE.replace('"a/#"', '"a/#", link: none'), "bridge.yaml:3:"),
+    "an unknown link": (FILE.replace('"a/#"', '"a/#", link: none'), "bridge.yaml:3:"),
     "a port": (FILE.replace("port: 0", "port: 70000"), "bridge.yaml:1:"),
     "a channel twice": (FILE.replace("port: 0}", "port: 0}, {name: A, port: 0}"), "bridge.yaml:1:"),
     "a section": (FILE + "lmits: {}\n", "bridge.yaml:4:"),

@@ -46,7 +46,7 @@ class SharedMachine(RuleBasedStateMachine):
         super().__init__()
         self.shares = Shares()
         self.share: Share = self.shares.share(FILTER)
-        self.share.joining = 1  # it stays whoever leaves
+        self.share.joining = 1  # the share exists even without members
         self.name = self.share.subscription.remote_queue_manager
         self.sessions: dict[str, Session] = {}
         self.connections: dict[Session, Connection] = {}
@@ -66,7 +66,7 @@ class SharedMachine(RuleBasedStateMachine):
         while self.share.give_out(grouped):
             pass
         for session, batch in grouped.items():
-            assert session.outbox.open, "only to who reads"
+            assert session.outbox.open, "only members that read get messages"
             self.deliver(session, batch)
 
     def deliver(self, session: Session, batch: Sequence[Transmission]) -> None:
@@ -77,7 +77,9 @@ class SharedMachine(RuleBasedStateMachine):
         assert not effects.refusals and not effects.finished
         for payload, dup, _ in connection.came[before:]:
             number = int(payload)
-            assert dup == (number in self.had[session.client_id]), "DUP for what it may have, and for nothing else"
+            assert dup == (number in self.had[session.client_id]), (
+                "DUP is set if and only if the client may have the message"
+            )
             self.had[session.client_id].add(number)
 
     def take_back(self, session: Session, *, include_sent: bool) -> None:

@@ -141,7 +141,7 @@ async def test_the_record_comes_before_suback(bridge: Any, restart: Any) -> None
         backend = restart(running.backend, ClientSubscription(NAME, SHARE, "1 RAP", True))
         backend.lying = [shared(running, 7)]
     async with bridge(backend=backend) as running:
-        assert list(running.service.sessions) == ["c"], "a share is no session"
+        assert list(running.service.sessions) == ["c"], "a share is not a session"
         client = await running.open()
         client.send(Connect("c", clean_session=False))
         assert await client.receive() == Connack(0, True)

@@ -113,7 +113,7 @@ def mistakes_of(directory: Path, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("text", "line"), MISTAKES)
-def test_mistake(text: str, line: str, tmp_path: Path) -> None:
+def test_a_mistake_is_reported_with_its_position(text: str, line: str, tmp_path: Path) -> None:
     lines = mistakes_of(tmp_path, text)
     assert len(lines) == (1 if line else 0)
     assert not line or lines[0].startswith(line)

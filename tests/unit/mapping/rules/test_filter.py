@@ -25,7 +25,7 @@ def takes(config: dict[str, Any], **fields: Any) -> bool:
     return compiled.takes(PublicationScope(publication, {"line": "7"}))
 
 
-def test_publications(subtests: pytest.Subtests) -> None:
+def test_filters_accept_publications(subtests: pytest.Subtests) -> None:
     for config, fields, expected in [
         ({}, {}, True),
         ({"qos": [1, 2]}, {"qos": 1}, True),
@@ -82,7 +82,7 @@ def test_publications(subtests: pytest.Subtests) -> None:
         ({"min_size": 1}, b"", False),
     ],
 )
-def test_messages(config: dict[str, Any], body: bytes, expected: bool) -> None:
+def test_filters_accept_messages(config: dict[str, Any], body: bytes, expected: bool) -> None:
     message = Message(MQMD(Priority=4, CodedCharSetId=500), body)
     scope = MessageScope(Headers(message), {}, NO_PROPERTIES, topic="", qos=2, ccsid=None)
     assert Filter(FilterConfig.model_validate(config)).takes(scope) is expected

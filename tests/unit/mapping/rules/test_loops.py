@@ -47,8 +47,8 @@ MIRROR = {"out": to_mqtt("{t}", topic="{t...}", link="five"), "in": to_mq("{t...
         pytest.param({"m": to_mq("a/{x}", topic="b/{x}")}, [], id="literal levels differ"),
         pytest.param({"m": to_mq("a/#", topic="a/copy", filter={"qos": [1]})}, [(("m",), False, False)], id="a filter"),
         pytest.param({"m": to_mq("a/#", topic="a/copy", enabled=False)}, [], id="disabled"),
-        pytest.param({"m": to_mq("#", topic="$x/copy")}, [], id="$ is none for a wildcard"),
-        pytest.param({"m": to_mq("a/#", queue="Q")}, [], id="a queue is no topic"),
+        pytest.param({"m": to_mq("#", topic="$x/copy")}, [], id="a wildcard does not match $"),
+        pytest.param({"m": to_mq("a/#", queue="Q")}, [], id="a queue is not a topic"),
         pytest.param(
             {"a": to_mq("a/#", queue="Q"), "b": to_mqtt("a/x", queue="Q")}, [(("a", "b"), True, False)], id="by a queue"
         ),
@@ -75,7 +75,7 @@ MIRROR = {"out": to_mqtt("{t}", topic="{t...}", link="five"), "in": to_mq("{t...
         pytest.param(
             {"a": to_mqtt("x", topic="x", link="old"), "b": to_mq("x", topic="x", link="old")},
             [(("a", "b"), True, False)],
-            id="3.1.1 one way: the mark is lost there, and made anew on the way back",
+            id="3.1.1 one way: the mark is lost there, and added again on the way back",
         ),
         pytest.param(
             {
@@ -105,7 +105,7 @@ MIRROR = {"out": to_mqtt("{t}", topic="{t...}", link="five"), "in": to_mq("{t...
         pytest.param({"a": to_mqtt("plant/{usr.where|mqname}", topic="plant/+/x")}, [], id="mqname leaves no / in it"),
     ],
 )
-def test_detected_loops(mappings: dict[str, Any], expected: list[tuple[tuple[str, ...], bool, bool]]) -> None:
+def test_loops_are_detected(mappings: dict[str, Any], expected: list[tuple[tuple[str, ...], bool, bool]]) -> None:
     assert [(loop.names, loop.certain, loop.uncut) for loop in loops(mappings, LINKS, "QM1")] == expected
 
 
@@ -127,20 +127,20 @@ def test_a_loop_that_loses_its_mark_once_is_described_as_such() -> None:
     [
         pytest.param(("QM1/out",), "five", "a/b", None, id="the first mapping"),
         pytest.param(("QM1/out", "QM1/in"), "local", "a/b", "out", id="no echo through a mirror"),
-        pytest.param(("QM1/in", "QM1/out"), "five", "a/b", "in", id="no echo the other way"),
-        pytest.param(("QM1/in", "QM1/out"), "same", "a/b", "in", id="no echo by another link to the same broker"),
+        pytest.param(("QM1/in", "QM1/out"), "five", "a/b", "in", id="no echo in the other direction"),
+        pytest.param(("QM1/in", "QM1/out"), "same", "a/b", "in", id="no echo via another link to the same broker"),
         pytest.param(("QM1/in", "QM1/out"), "old", "a/b", None, id="another broker"),
         pytest.param(("QM1/queue", "QM1/in"), "queue", "Q", "queue", id="a queue"),
         pytest.param(("QM1/queue", "QM1/in"), "queue", "R", None, id="another queue"),
         pytest.param(("QM2/out", "QM1/in"), "local", "a/b", None, id="a mapping of another queue manager"),
-        pytest.param(("QM1/gone", "QM1/in"), "local", "a/b", None, id="a mapping that is no more"),
+        pytest.param(("QM1/gone", "QM1/in"), "local", "a/b", None, id="a removed mapping"),
         pytest.param(("QM1/queue", "QM2/x", "QM1/queue"), "five", "a", "queue", id="its own mark"),
         pytest.param(tuple(f"QM2/m{n}" for n in range(17)), "five", "a", None, id="16 mappings before"),
         pytest.param(tuple(f"QM2/m{n}" for n in range(18)), "five", "a", "m16", id="17 mappings before"),
         pytest.param((), "five", "a", None, id="no mapping at all"),
     ],
 )
-def test_cut(hops: tuple[str, ...], place: str, name: str, expected: str | None) -> None:
+def test_marks_cut_loops_at_run_time(hops: tuple[str, ...], place: str, name: str, expected: str | None) -> None:
     guard = LoopGuard({**MIRROR, "queue": to_mqtt("a", queue="Q")}, "QM1", LINKS)
     assert guard.closes(hops, place, name) == expected
 
@@ -206,7 +206,7 @@ def test_a_topic_from_a_template_matches_its_pattern(pieces: list[str], data: st
     assert overlaps(topic_levels(template, {"one"}), template.render(scope.get).split("/"))
 
 
-def test_patterns_of_up_to_three_levels_overlap_as_their_topics_say() -> None:
+def test_patterns_of_up_to_three_levels_overlap_if_they_have_a_common_topic() -> None:
     """All patterns. `$` matters only at the beginning of the topic, wherever it is in the patterns."""
     levels = ("a", "$x", "+", "#")
     patterns = [list(pattern) for length in (1, 2, 3) for pattern in itertools.product(levels, repeat=length)]

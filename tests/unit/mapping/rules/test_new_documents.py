@@ -77,7 +77,7 @@ def test_an_error_names_the_step_and_the_field(options: dict[str, Any], payload:
         ({"drop": ["$.a-b"]}, "payload.drop", "hint: ['a-b']"),
     ],
 )
-def test_a_mistake_in_the_configuration(payload: dict[str, Any], location: str, why: str) -> None:
+def test_a_mistake_in_the_configuration_is_reported(payload: dict[str, Any], location: str, why: str) -> None:
     with pytest.raises(RuleError) as error:
         rule(payload=payload)
     assert error.value.where == location
@@ -95,7 +95,7 @@ def test_a_mistake_in_the_configuration(payload: dict[str, Any], location: str, 
         ({"transform": {"a": float("nan")}}, "text, a number"),
     ],
 )
-def test_options_that_exclude_each_other(payload: dict[str, Any], why: str) -> None:
+def test_options_that_exclude_each_other_are_rejected(payload: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         ToMqMapping.model_validate({"from": {"mqtt": "a"}, "to": {"queue": "Q"}, "payload": payload})
 

@@ -189,6 +189,6 @@ def test_messages_to_mqtt(clock: Clock) -> None:
     ],
     ids=str,
 )
-def test_mistakes(keys: dict[str, Any], error: type[Exception], why: str) -> None:
+def test_mistakes_are_reported(keys: dict[str, Any], error: type[Exception], why: str) -> None:
     with pytest.raises(error, match=why):
         to_mq(**keys)

@@ -51,7 +51,7 @@ VIOLATIONS = [
 
 
 @pytest.mark.parametrize("times", [1, 2], ids=["first", "cached"])
-def test_publications(schema: Path, times: int) -> None:
+def test_publications_that_violate_the_schema_are_errors(schema: Path, times: int) -> None:
     mapping_rule = rule(payload={"schema": str(schema)})
     for _ in range(times):
         for payload in VALID:
@@ -65,7 +65,7 @@ def test_publications(schema: Path, times: int) -> None:
 
 
 @pytest.mark.parametrize("codepage", [("cp500", 500), ("utf-8", 1208)])
-def test_messages(schema: Path, codepage: tuple[str, int]) -> None:
+def test_messages_that_violate_the_schema_are_errors(schema: Path, codepage: tuple[str, int]) -> None:
     encoding, ccsid = codepage
     config = {"from": {"queue": "Q"}, "to": {"mqtt": "t"}, "payload": {"schema": str(schema)}}
     mapping_rule = rule_of("m", ToMqttMapping.model_validate(config), "QM1")
@@ -121,7 +121,7 @@ def test_an_empty_retained_publication_still_clears_the_topic(schema: Path) -> N
         (b" " * (MAX_SCHEMA_SIZE + 1), "bytes, of 1,048,576 at most"),
     ],
 )
-def test_a_file_that_is_not_a_schema(schema: Path, content: bytes, why: str) -> None:
+def test_a_file_that_is_not_a_schema_is_reported(schema: Path, content: bytes, why: str) -> None:
     schema.write_bytes(content)
     with pytest.raises(RuleError) as error:
         rule(payload={"schema": str(schema)})
@@ -129,7 +129,7 @@ def test_a_file_that_is_not_a_schema(schema: Path, content: bytes, why: str) -> 
     assert why in str(error.value)
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RuleError, match=r"no\.json cannot be read: No such file") as error:
         rule(payload={"schema": str(tmp_path / "no.json")})
     assert error.value.where == "payload.schema"

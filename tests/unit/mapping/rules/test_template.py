@@ -50,7 +50,7 @@ def test_filled_templates(subtests: pytest.Subtests) -> None:
             assert pickle.loads(pickle.dumps(compiled)).render(VALUES.get) == expected
 
 
-def test_names() -> None:
+def test_names_in_templates_are_found() -> None:
     assert Template("{a}.{usr.b|upper}/{{c}}").names == {"a", "usr.b"}
 
 

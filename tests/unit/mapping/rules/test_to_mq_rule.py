@@ -80,7 +80,7 @@ def test_a_topic_that_does_not_match_the_pattern_is_ignored() -> None:
     assert rule().map(publication(topic="other/line1/x/y")) is None
 
 
-def test_source_filter() -> None:
+def test_a_rule_has_its_source_filter() -> None:
     assert rule().source_filter == "plant/+/+/#"
 
 
@@ -133,7 +133,9 @@ def test_source_filter() -> None:
                      id="rfh2: none, a format's own name"),
     ],
 )  # fmt: skip
-def test_descriptor(attributes: dict[str, Any], fields: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_attributes_change_the_descriptor(
+    attributes: dict[str, Any], fields: dict[str, Any], expected: dict[str, Any]
+) -> None:
     standard = MQMD(Format=b"MQHRF2", UserIdentifier=b"operator", Priority=-1, Persistence=1)
     assert mapped(rule(attributes), **fields).message.md == msgspec.structs.replace(standard, **expected)
 
@@ -163,7 +165,9 @@ def test_descriptor(attributes: dict[str, Any], fields: dict[str, Any], expected
         pytest.param({}, {"client_id": "", "qos": 0, "packet_id": 0}, {"mqtt": {"qos": 0}}, id="of an MQ application"),
     ],
 )  # fmt: skip
-def test_folders(attributes: dict[str, Any], fields: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_attributes_change_the_folders(
+    attributes: dict[str, Any], fields: dict[str, Any], expected: dict[str, Any]
+) -> None:
     standard = {
         "mqtt": {"clientId": "dev-1", "qos": 1, "msgid": 10},
         "mqps": {"Top": TOPIC},
@@ -220,7 +224,7 @@ def test_without_an_rfh2_properties_contain_the_same() -> None:
 # Retained -------------------------------------------------------------------------------------------------------------
 
 
-def test_retained(subtests: pytest.Subtests) -> None:
+def test_attributes_determine_the_retained_option(subtests: pytest.Subtests) -> None:
     for payload in [b"on", b""]:
         for published in [False, True]:
             for retained, override in [("as-published", None), ("never", False), ("always", True)]:
@@ -238,7 +242,7 @@ def test_retained(subtests: pytest.Subtests) -> None:
 # Payload --------------------------------------------------------------------------------------------------------------
 
 
-def test_payload(subtests: pytest.Subtests) -> None:
+def test_attributes_convert_the_payload(subtests: pytest.Subtests) -> None:
     for payload, source_payload, expected in [
         ({}, b"\xff\0", b"\xff\0"),
         ({"type": "text"}, "ü".encode(), "ü".encode()),
@@ -281,7 +285,7 @@ def test_an_empty_retained_publication_is_not_converted(type_: str) -> None:
          {"response_topic": "r", "correlation_data": b"\1", "content_type": "t"}, Destination("r/01/t", True)),
     ],
 )  # fmt: skip
-def test_destination(to: dict[str, str], fields: dict[str, Any], expected: Destination) -> None:
+def test_templates_determine_the_destination(to: dict[str, str], fields: dict[str, Any], expected: Destination) -> None:
     assert mapped(rule(to=to), **fields).destination == expected
 
 

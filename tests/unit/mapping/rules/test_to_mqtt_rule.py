@@ -99,12 +99,14 @@ PUBLISHED = {"mqtt": {"clientId": "dev-1", "qos": 1, "msgid": 9}, "mqps": {"Top"
                      id="hop mark"),
     ],
 )  # fmt: skip
-def test_attribute(attributes: dict[str, Any], source: Message, expected: dict[str, Any]) -> None:
+def test_attributes_change_the_publication(
+    attributes: dict[str, Any], source: Message, expected: dict[str, Any]
+) -> None:
     standard = Publication(topic="out", payload=b"21.5", qos=0, user=b"app", hops=("QM1/m2",))
     assert published(rule(attributes), source) == msgspec.structs.replace(standard, **publication_fields(expected))
 
 
-def test_retained(subtests: pytest.Subtests) -> None:
+def test_attributes_determine_the_retain_flag(subtests: pytest.Subtests) -> None:
     for body in [b"on", b""]:
         for source_retained in [False, True]:
             for retained, override in [("as-published", None), ("never", False), ("always", True)]:
@@ -118,21 +120,21 @@ def test_retained(subtests: pytest.Subtests) -> None:
     ("payload", "source", "expected"),
     [
         pytest.param({}, message(b"\xff", CodedCharSetId=500), b"\xff", id="bytes"),
-        pytest.param({"type": "text"}, message(b"\xc1", CodedCharSetId=500), b"A", id="text: as the MQMD says"),
-        pytest.param({"type": "text"}, message(b"\xc1", {}, CodedCharSetId=1047), b"A", id="text: as the RFH2 says"),
+        pytest.param({"type": "text"}, message(b"\xc1", CodedCharSetId=500), b"A", id="text: as in the MQMD"),
+        pytest.param({"type": "text"}, message(b"\xc1", {}, CodedCharSetId=1047), b"A", id="text: as in the RFH2"),
         pytest.param({"type": "text", "ccsid": 37}, message(b"\xc1", CodedCharSetId=1208), b"A",
-                     id="text: as the mapping says"),
+                     id="text: as in the mapping"),
         pytest.param({"type": "text"}, message("ü".encode()), "ü".encode(), id="text: the queue manager's own"),
         pytest.param({"type": "text"}, message("日".encode("utf-16-be"), CodedCharSetId=1200, Encoding=273), "日".encode(),
-                     id="text: in the byte order that the MQMD says"),
+                     id="text: in the byte order of the MQMD"),
         pytest.param({"type": "json"}, message(b'{ "b":1, "a":2}'), b'{ "b":1, "a":2}', id="json: as it is"),
         pytest.param({"type": "json"}, message('{"a":"ü"}'.encode("cp500"), CodedCharSetId=500), '{"a":"ü"}'.encode(),
-                     id="json: out of EBCDIC"),
+                     id="json: from EBCDIC"),
         pytest.param({"type": "json", "object": {"v": "{text|trim}", "from": "{md.UserIdentifier}"}},
                      message(b"\x40\xf1\xf2\x40", CodedCharSetId=37), b'{"v":"12","from":"app"}', id="json: an object"),
     ],
 )  # fmt: skip
-def test_payload(payload: dict[str, Any], source: Message, expected: bytes) -> None:
+def test_attributes_convert_the_payload(payload: dict[str, Any], source: Message, expected: bytes) -> None:
     assert published(rule(payload=payload), source).payload == expected
 
 
@@ -142,7 +144,7 @@ def test_an_empty_retained_message_is_not_converted(payload: dict[str, Any]) -> 
     assert output.retain and output.payload == b""
 
 
-def test_topic(subtests: pytest.Subtests) -> None:
+def test_templates_determine_the_topic(subtests: pytest.Subtests) -> None:
     for source, to, source_message, topic, expected in [
         ({"queue": "Q"}, "{topic}", message(folders=PUBLISHED), None, "plant/1/speed"),
         ({"queue": "Q"}, "{clientId}/{messageId}/{qos}/{retained}", message(folders=PUBLISHED), None, "dev-1/9/1/true"),
@@ -158,7 +160,7 @@ def test_topic(subtests: pytest.Subtests) -> None:
             assert (output.topic if output is not None else None) == expected
 
 
-def test_source() -> None:
+def test_a_rule_has_its_source() -> None:
     assert (rule().queue, rule().source_filter) == ("Q", None)
     of_topic = rule(**{"from": {"topic": "plant/{rest...}"}})
     assert (of_topic.queue, of_topic.source_filter) == (None, "plant/#")

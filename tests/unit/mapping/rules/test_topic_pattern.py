@@ -39,7 +39,9 @@ from bridge.mqtt.topics import matches
         ("a/b", "a/b", "a/c", None),
     ],
 )
-def test_captures(pattern: str, topic_filter: str | None, topic: str, captures: dict[str, str] | None) -> None:
+def test_a_pattern_captures_levels(
+    pattern: str, topic_filter: str | None, topic: str, captures: dict[str, str] | None
+) -> None:
     if topic_filter is None:
         with pytest.raises(PatternError):
             TopicPattern(pattern)

@@ -79,7 +79,7 @@ def converted(name: str, mapping: ToMqMapping | ToMqttMapping, payload: bytes) -
 
 
 def _json(structure: msgspec.Struct) -> dict[str, Any]:
-    """Return the fields of a structure that are not at their defaults."""
+    """Return the fields of a structure that differ from their defaults."""
     default = type(structure)()
     fields = {name: getattr(structure, name) for name in structure.__struct_fields__}
     changed = {name: value for name, value in fields.items() if value != getattr(default, name)}

@@ -73,7 +73,9 @@ def rfh2(folder: str, **content: Writable) -> RFH2:
     ],
 )
 @pytest.mark.parametrize("as_bytes", [False, True], ids=["structured", "bytes"])
-def test_qos_of_a_publication_from_an_mqtt_client(published: int, requested: int, as_bytes: bool) -> None:
+def test_the_folder_determines_the_qos_of_a_publication_from_an_mqtt_client(
+    published: int, requested: int, as_bytes: bool
+) -> None:
     lower = {(0, 0): 0, (0, 1): 0, (0, 2): 0, (1, 0): 0, (1, 1): 1, (1, 2): 1, (2, 0): 0, (2, 1): 1, (2, 2): 2}
     message = mqtt_message(published, as_bytes=as_bytes)
     assert from_mq(message, topic="a/b", requested_qos=requested).qos == lower[published, requested]
@@ -96,7 +98,9 @@ def test_the_qos_of_an_mqtt_client_overrides_persistence() -> None:
         pytest.param(PERSISTENT, 2, 2, id="table 4: QoS, MQPER_PERSISTENT, requested 2"),
     ],
 )
-def test_qos_of_a_publication_from_an_mq_application(persistence: int, requested: int, expected: int) -> None:
+def test_persistence_determines_the_qos_of_a_publication_from_an_mq_application(
+    persistence: int, requested: int, expected: int
+) -> None:
     assert from_mq(mq_message(persistence), topic="t", requested_qos=requested).qos == expected
     # The queue manager may have resolved MQPER_PERSISTENCE_AS_Q_DEF, or DEFPSIST of the topic object.
     unresolved = mq_message(2)
@@ -125,7 +129,7 @@ def test_the_user_data_of_an_earlier_delivery_do_not_lower_the_qos_of_a_direct_m
 
 @pytest.mark.parametrize("retained", [False, True], ids="table 4: RETAIN, retained property {}".format)
 @pytest.mark.parametrize("as_bytes", [False, True], ids=["known to the queue manager", "mqps.Ret"])
-def test_retain(retained: bool, as_bytes: bool) -> None:
+def test_mqps_ret_determines_retain(retained: bool, as_bytes: bool) -> None:
     if as_bytes:
         outgoing = from_mq(mqtt_message(1, as_bytes=True, retained=retained), requested_qos=1)
     else:
@@ -133,7 +137,7 @@ def test_retain(retained: bool, as_bytes: bool) -> None:
     assert outgoing.retain is retained
 
 
-def test_mqps_ret_in_any_notation(subtests: pytest.Subtests) -> None:
+def test_mqps_ret_may_have_any_notation(subtests: pytest.Subtests) -> None:
     for written, expected in [
         (True, True),
         (False, False),
@@ -182,7 +186,7 @@ HEADERS: dict[str, Header] = {
 }
 
 
-def test_payload_and_properties_behind_headers_in_any_order(subtests: pytest.Subtests) -> None:
+def test_payload_and_properties_follow_headers_in_any_order(subtests: pytest.Subtests) -> None:
     """Other data in headers is discarded. The data after all headers is the payload."""
     for names in list(permutations(HEADERS, 3)):
         with subtests.test(names=names):
@@ -195,11 +199,11 @@ def test_payload_and_properties_behind_headers_in_any_order(subtests: pytest.Sub
 
 
 @given(st.lists(st.sampled_from(list(HEADERS.values())), max_size=6), st.binary(max_size=50))
-def test_payload_after_any_chain_of_headers(headers: list[Header], body: bytes) -> None:
+def test_the_payload_follows_any_chain_of_headers(headers: list[Header], body: bytes) -> None:
     assert read(with_headers(*headers, body=body)).body == body
 
 
-def test_headers_in_the_reversed_encoding() -> None:
+def test_headers_may_have_the_reversed_encoding() -> None:
     chain = encode_chain([HEADERS["RFH2 mqps"], HEADERS["RFH2 mqtt"]], b"payload", encoding=0x111)
     assert chain.Encoding == 0x111  # MQENC_NORMAL: big-endian integers
     properties = read(Message(MQMD(Format=chain.Format, Encoding=chain.Encoding), chain.data))
@@ -217,7 +221,7 @@ WHOLE = with_headers(HEADERS["RFH2 mqps"])
 
 
 @pytest.mark.parametrize("qos", ["0", "1", "2", " 2 "])
-def test_mqtt_qos_as_text(qos: str) -> None:
+def test_mqtt_qos_may_be_text(qos: str) -> None:
     """An application may write the folder without dt."""
     assert read(with_headers(rfh2("mqtt", qos=qos))).qos == int(qos)
 

@@ -27,7 +27,7 @@ def message(*folders: Folder, **fields: Any) -> Message:
     return Message(md, chain.data)
 
 
-def test_headers_of_a_client_publication() -> None:
+def test_headers_of_a_client_publication_are_read() -> None:
     stored = to_mq(Publish("a/b", b"x", 1, True, False, 9), ClientIdentity("dev-1", b"op"))
     assert publication_of(Message(stored.md, stored.data_as(retained=True))) == Publication(
         topic="a/b", payload=b"x", qos=1, retain=True, packet_id=9, client_id="dev-1", user=b"op"
@@ -48,7 +48,7 @@ def test_values_from_other_sources_take_precedence(known: dict[str, Any], expect
 
 
 @pytest.mark.parametrize(("persistence", "qos"), [(0, 0), (1, 2)])
-def test_a_message_of_an_mq_application(persistence: int, qos: int) -> None:
+def test_headers_of_a_message_of_an_mq_application_are_read(persistence: int, qos: int) -> None:
     output = publication_of(Message(MQMD(Persistence=persistence, Expiry=300, UserIdentifier=b"app"), b"x"), topic="t")
     assert output == Publication(topic="t", payload=b"x", qos=qos, user=b"app", expiry=30.0)
 
@@ -65,7 +65,7 @@ def test_a_message_of_an_mq_application(persistence: int, qos: int) -> None:
         ([], "usr", {}),
     ],
 )
-def test_properties(folders: list[Folder], name: str, expected: dict[str, str]) -> None:
+def test_folders_are_read_as_properties(folders: list[Folder], name: str, expected: dict[str, str]) -> None:
     assert Headers(message(*folders)).folder(name) == expected
 
 
@@ -99,7 +99,7 @@ CORREL_ID = {"CorrelId": b"c".ljust(24, b"\0")}
         pytest.param(message(Folder.build("mqtt", {"msgid": "many"})), LEFT_OUT, id="mqtt.msgid"),
         pytest.param(message(Folder.build("usr", {"a": "x" * 65_536})), LEFT_OUT, id="User Property, too long"),
         pytest.param(message(Folder(b"<usr><a>1</usr>")), LEFT_OUT, id="usr folder"),
-        pytest.param(message(Folder(b"<jms><Dst>x</jms>")), LEFT_OUT, id="folder that nobody reads"),
+        pytest.param(message(Folder(b"<jms><Dst>x</jms>")), LEFT_OUT, id="folder that is not used"),
         pytest.param(message(Folder(b"<mqtt><qos>1</qos>")), cmqc.MQRC_RFH_FORMAT_ERROR, id="mqtt folder"),
         pytest.param(message(Folder(b"<mqps><Top>a</mqps>")), cmqc.MQRC_RFH_FORMAT_ERROR, id="mqps folder"),
         pytest.param(message(Folder.build("mqtt", {"qos": 3})), cmqc.MQRC_RFH_FORMAT_ERROR, id="mqtt.qos: 3"),
@@ -112,7 +112,7 @@ CORREL_ID = {"CorrelId": b"c".ljust(24, b"\0")}
     ],
 )  # fmt: skip
 def test_malformed_headers_have_the_same_effect_everywhere(source: Message, answer: Publication | int) -> None:
-    """The table of `bridge.telemetry.headers`: the same for clients, mappings, the archive and tracing."""
+    """The table in `bridge.telemetry.headers` applies to clients, mappings, the archive and tracing."""
     config = {"from": {"queue": "Q"}, "to": {"mqtt": "out", "link": "plant"}}
     rule = ToMqttRule("m", ToMqttMapping.model_validate(config), "QM1")
     provenance = provenance_of(source, 0)

@@ -30,7 +30,7 @@ TABLE = {
 }
 
 
-def test_reason_code(subtests: pytest.Subtests) -> None:
+def test_each_mqrc_has_its_reason_codes(subtests: pytest.Subtests) -> None:
     for reason in TABLE:
         with subtests.test(reason=reason):
             published, subscribed = TABLE[reason]

@@ -51,7 +51,7 @@ def test_clients_cannot_forge_addresses(client_id: str, other: str, queue: str, 
 
 
 @given(client_ids, st.text())
-def test_any_topic(client_id: str, rest: str) -> None:
+def test_an_invalid_reply_topic_has_no_queue(client_id: str, rest: str) -> None:
     assert addresses().queue(client_id, f"$MQ/reply/{rest}") == ("", "")
 
 
@@ -76,7 +76,7 @@ def test_the_key_is_recorded_at_its_first_use() -> None:
         (cmqc.MQRO_PASS_CORREL_ID | cmqc.MQRO_COD, b"c" * 24),
     ],
 )
-def test_the_correl_id_of_the_answer(report: int, correl_id: bytes) -> None:
+def test_the_answer_has_the_correl_id_of_the_request(report: int, correl_id: bytes) -> None:
     """The client returns its Correlation Data, and does not know MQ."""
     md = request(MsgId=b"m" * 24, CorrelId=b"c" * 24, Report=report)
     publication = from_mq(Message(md, b"?"), topic="cmd", with_properties=True)
@@ -126,5 +126,5 @@ def test_a_response_topic_of_the_application_is_kept() -> None:
         (MQMD(MsgType=cmqc.MQMT_REPLY, ReplyToQ=b"ANSWERS"), False),
     ],
 )
-def test_messages_that_are_requests(md: MQMD, asks: bool) -> None:
+def test_requests_are_recognized(md: MQMD, asks: bool) -> None:
     assert is_request(md) is asks

@@ -18,7 +18,7 @@ from bridge.telemetry.subscription import (
 )
 
 
-def test_mistakes(subtests: pytest.Subtests) -> None:
+def test_invalid_shared_subscriptions_are_rejected(subtests: pytest.Subtests) -> None:
     for written, rule in [
         ("$share/", "4.8.2-1"),
         ("$share//t", "4.8.2-1"),
@@ -34,7 +34,7 @@ def test_mistakes(subtests: pytest.Subtests) -> None:
             assert error is not None and rule in error
 
 
-def test_names() -> None:
+def test_names_are_converted_and_restored() -> None:
     share = shared_subscription("$share/g/plant/+/t")
     assert (share.share_name, share.topic_filter) == ("g", "plant/+/t")
     assert share.subscription_name == "$share/g:plant/+/t"
@@ -69,7 +69,7 @@ def test_a_subscription_contains_its_share(name: str, topic_filter: str) -> None
         ("t", "t", "1", None),
     ],
 )
-def test_the_owner_of_a_subscription(
+def test_the_name_shows_the_owner_of_a_subscription(
     name: str, topic_filter: str, user_data: str, expected: tuple[str, str] | None
 ) -> None:
     """Options of MQTT 5 in the user data belong to the bridge, too."""
@@ -77,5 +77,5 @@ def test_the_owner_of_a_subscription(
 
 
 @pytest.mark.parametrize("name", ["c:t", "$share/g", "$share/g:u", "$share/:t", "$share/a/b:t", "$SHARE/g:t"])
-def test_subscriptions_of_others(name: str) -> None:
+def test_subscriptions_of_others_are_not_shared_subscriptions(name: str) -> None:
     assert share_of_subscription(name, "t") is None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bridge.telemetry.subscription import FOREIGN, SubscriptionData, subscription_data, subscription_qos
 
 
-def test_user_data(subtests: pytest.Subtests) -> None:
+def test_options_are_written_as_user_data(subtests: pytest.Subtests) -> None:
     for subscription, text in [
         (SubscriptionData(0), "0"),
         (SubscriptionData(1), "1"),

@@ -118,7 +118,7 @@ async def test_an_error_of_one_publication_affects_that_one_only(tmp_path: Path)
 
 @pytest.mark.parametrize("count", [MAX_COPIES, MAX_COPIES + 1])
 async def test_a_client_with_very_many_matching_subscriptions_gets_one_copy(tmp_path: Path, count: int) -> None:
-    """With the highest QoS of all of them and all Subscription Identifiers; other clients are not affected."""
+    """The copy has the highest QoS of all subscriptions, and all Subscription Identifiers. Other clients are not affected."""
     manager = QueueManager("MQB1", tmp_path)
     prepare(manager)
     try:

@@ -74,7 +74,7 @@ def test_live_publications_have_the_retained_mark_for_mappings_only(manager: Man
     )
     manager.publish("t/1", b"1", retain=True)
     manager.publish("t/1", b"2")
-    assert take(consumer_of(manager.connection)) == [(b"1", True)], "the retained publication, for who comes late"
+    assert take(consumer_of(manager.connection)) == [(b"1", True)], "a later subscription gets the retained publication"
     for queue, marks in ((plain, [False, False]), (selective, [True, False])):
         options = GetOptions(Options=cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
         messages = [manager.connection.get(queue, options) for _ in range(2)]
@@ -136,7 +136,7 @@ def test_a_retained_publication_is_cleared_by_the_commit(
     publication = manager.itself.retained.get("t/1")
     assert (publication and publication.message.data) == retained
     assert take(consumer) == [(publication.message.data, True) for publication in first + second], (
-        "who has a subscription learns of it"
+        "existing subscriptions get all publications"
     )
 
 

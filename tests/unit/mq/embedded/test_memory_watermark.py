@@ -143,7 +143,7 @@ def test_a_get_still_produces_its_report(manager: Manager) -> None:
 
 
 def test_restored_messages_share_equal_parts(manager: Manager) -> None:
-    """A backlog needs no more memory after a restart than before."""
+    """A backlog does not need more memory after a restart than before."""
     manager.ok("DEFINE QLOCAL(Q)")
     manager.ok("DEFINE SUB(S) TOPICSTR('plant/#') DEST(Q)")
     for payload in (b"1", b"2"):

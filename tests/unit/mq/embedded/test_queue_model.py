@@ -221,7 +221,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def kill_and_restart(self) -> None:
-        """Return what a process finds that starts on the files now."""
+        """Start another queue manager on a copy of the current files, as after a kill."""
         before = self.directory
         self.directory = self.home / str(next(self.runs))
         self.directory.mkdir()

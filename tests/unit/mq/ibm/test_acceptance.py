@@ -185,7 +185,7 @@ def test_message_identifiers_that_are_not_unique_fail() -> None:
 
 
 class _Unforeseen(StandInConnection):
-    """A connection whose MQSTAT returns what the program does not expect."""
+    """A connection whose MQSTAT returns an unexpected result."""
 
     def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
         raise struct.error("unpack requires a buffer of 224 bytes")

@@ -337,7 +337,7 @@ async def test_permanent_errors_prevent_the_start(queue_manager: QueueManager) -
     await stop(backend)
 
 
-# What somebody else does to the state queue ---------------------------------------------------------------------------
+# Changes of the state queue by other programs -------------------------------------------------------------------------
 
 
 class LostCommit(Fault):

@@ -394,7 +394,7 @@ async def test_a_shard_that_leaves_returns_messages_however_long_the_subscriptio
 
 
 async def test_the_last_shard_leaves_a_subscription_whose_queue_is_full(queue_manager: QueueManager) -> None:
-    """Nobody shortens the queue any longer."""
+    """After that, no bridge removes messages from the queue."""
     define_shards(queue_manager)
     shard = ShardBackend(queue_manager, 0)
     await shard.start()

@@ -40,7 +40,7 @@ class Limited:
 
 
 def run(subscriber: Subscriber, connection: StandInConnection, client_id: str, topic_filter: str) -> int:
-    """Subscribe on this thread; return the reason."""
+    """Subscribe on this thread. Return the reason code."""
     answers: list[list[int]] = []
     subscriber.submit(SubscribeJob(client_id, requests((topic_filter, 1)), False, "", answers.append))
     subscriber.serve(connection)
@@ -72,8 +72,8 @@ def test_at_the_connection_limit_only_additional_subscriptions_of_clean_sessions
 @pytest.mark.parametrize(
     "reason",
     [
-        # IBM MQ's topic "API completion and reason codes": what MQCONNX returns for one connection too many, or a listener
-        # whose backlog is full
+        # IBM MQ's topic "API completion and reason codes": the results of MQCONNX above the maximum number of connections,
+        # or with a full backlog of the listener
         pytest.param(cmqc.MQRC_MAX_CONNS_LIMIT_REACHED, id="2025"),
         pytest.param(cmqc.MQRC_Q_MGR_NOT_AVAILABLE, id="2059"),
         pytest.param(cmqc.MQRC_CONNECTION_BROKEN, id="2009"),

@@ -293,6 +293,54 @@ def test_an_idle_link_wakes_up_for_its_keep_alive(
     assert after == [0.0] * len(after)
 
 
+@pytest.mark.parametrize(
+    ("keep_alive", "server_keep_alive", "first"), [(1000, 1, 0), (1, 1000, 900), (1, 0, math.inf), (1000, None, 900)]
+)
+def test_the_server_keep_alive_replaces_that_of_the_link(
+    broker_5: FakeBroker,
+    link: LinkFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    keep_alive: int,
+    server_keep_alive: int | None,
+    first: float,
+) -> None:
+    """MQTT-3.1.2-21: also for an idle link, which has no thread until PINGREQ is due."""
+    seconds: list[float] = []
+
+    def pause(fd: int, due: float) -> Pause:
+        seconds.append(due)
+        return Pause(fd, due)
+
+    monkeypatch.setattr(link_connection, "TURN", 0.05)
+    monkeypatch.setattr(link_connection, "Pause", pause)
+    link(broker_5.port, keep_alive=keep_alive)
+    granted = {} if server_keep_alive is None else {"ServerKeepAlive": server_keep_alive}
+    peer = broker_5.connected(properties=properties_of(PacketTypes.CONNACK, **granted))
+    if server_keep_alive == 1:
+        for _ in range(2):
+            peer.expect(PINGREQ)
+            peer.send(b"\xd0\0")
+    else:
+        until(lambda: seconds)
+        assert seconds[0] >= first
+
+
+def test_a_continued_session_that_a_clean_link_did_not_request_ends_the_connection(
+    broker_5: FakeBroker, link: LinkFactory, impatient: None
+) -> None:
+    """MQTT-3.2.2-4. The link tries again, and nothing of the connection reaches its worker."""
+    cut = link(broker_5.port, session="clean", topic_filter="t", qos=1)
+    for _ in range(2):
+        peer, _ = broker_5.connecting()
+        peer.send(peer.connack(present=True))
+        assert "MQTT-3.2.2-4" in cut.state_where(LinkPhase.WAITING).error
+        with pytest.raises(EOFError):
+            peer.packet()
+    broker_5.connected(subscribes=1)
+    cut.state_where(LinkPhase.CONNECTED)
+    assert cut.sessions == [False]
+
+
 def test_a_broker_that_is_silent_for_longer_than_keep_alive_is_disconnected(
     broker: FakeBroker, link: LinkFactory, impatient: None
 ) -> None:

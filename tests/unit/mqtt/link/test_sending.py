@@ -13,13 +13,17 @@ from bridge.link.state import LinkLost, LinkPhase
 from bridge.link.violations import REACTIONS, Reaction, Violation, Violations
 from bridge.telemetry.message import Publication
 from tests.helpers.fake_broker import (
+    PINGREQ,
+    PINGRESP,
     PUBACK,
     PUBCOMP,
+    PUBLISH,
     PUBREC,
     PUBREL,
     FakeBroker,
     Peer,
     answer,
+    packet,
     properties_of,
 )
 from tests.helpers.patience import PATIENCE
@@ -89,7 +93,8 @@ def test_exactly_once_delays_pubrel_until_release(broker: FakeBroker, link: Link
     assert call.result(PATIENCE) == {}
     peer.nothing_came()
     call = calling(sender.release, [301, 300])
-    assert peer.packet_ids(PUBREL, 2) == [301, 300]
+    # In the order of PUBREC (MQTT-4.6.0-4).
+    assert peer.packet_ids(PUBREL, 2) == [300, 301]
     peer.send(answer(PUBCOMP, 301))
     peer.nothing_came()
     assert not call.done()
@@ -186,7 +191,8 @@ def test_after_a_lost_connection_the_same_message_ids_are_sent_with_dup_or_relea
     assert call.result(PATIENCE) == {}
     # An id of an earlier process is released in the same way, whether the broker knows it or not.
     call = calling(sender.release, [8, 9, 1000])
-    assert peer.packet_ids(PUBREL, 3) == [8, 9, 1000]
+    # Its PUBREC was received first.
+    assert peer.packet_ids(PUBREL, 3) == [1000, 8, 9]
     unknown = answer(PUBCOMP, 1000, 0x92) if broker.version == "5" else answer(PUBCOMP, 1000)
     peer.send(answer(PUBCOMP, 9), unknown, answer(PUBCOMP, 8))
     assert call.result(PATIENCE) is None
@@ -226,6 +232,81 @@ def test_an_interrupted_exchange_without_message_ids_is_completed_at_the_broker(
         peer.send(answer(PUBREC, packet_id))
         assert peer.packet_ids(PUBREL, 1) == [packet_id]
     peer.nothing_came()
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_pubrel_is_sent_in_the_order_of_pubrec(
+    broker: FakeBroker, link: LinkFactory, held: bool, impatient: None
+) -> None:
+    """MQTT-4.6.0-4: also on the next connection, where a publication that was sent again has a new PUBREC."""
+    sender, peer = connected(broker, link)
+    if held:
+        call = calling(sender.publish_exactly, publications(4, 2), [65533, 1, 2, 3])
+    else:
+        call = calling(sender.publish, publications(4, 2))
+    first, second, third, fourth = (packet_id for _, packet_id in peer.published(4, 4))
+    in_order = [third, first, fourth, second]
+    peer.send(*(answer(PUBREC, packet_id) for packet_id in in_order))
+    if held:
+        assert call.result(PATIENCE) == {}
+        call = calling(sender.release, [first, second, third, fourth])
+    assert peer.packet_ids(PUBREL, 4) == in_order
+    peer.send(answer(PUBCOMP, fourth))
+    peer.close()
+    with pytest.raises(LinkLost):
+        call.result(PATIENCE)
+    peer = broker.connected(present=True)
+    assert sender.wait_connected(PATIENCE)
+    if held:
+        call = calling(sender.publish_exactly, publications(2, 2), [third, second], dup=True)
+        assert [packet_id for _, packet_id in peer.published(2, 12)] == [third, second]
+        peer.send(answer(PUBREC, second), answer(PUBREC, third))
+        assert call.result(PATIENCE) == {}
+        calling(sender.release, [third, second, first])
+    assert peer.packet_ids(PUBREL, 3) == ([first, second, third] if held else [third, first, second])
+
+
+def test_a_full_window_delays_only_publish(broker_5: FakeBroker, link: LinkFactory) -> None:
+    """MQTT-3.3.4-8: PINGREQ and acknowledgements are sent, including the PUBREL of the publication in flight."""
+    maximum = properties_of(PacketTypes.CONNACK, ReceiveMaximum=1)
+    both = link(broker_5.port, topic_filter="in", qos=2, keep_alive=1)
+    peer = broker_5.connected(subscribes=2, properties=maximum)
+    both.state_where(LinkPhase.CONNECTED)
+    call = calling(both.publish, publications(2, 2))
+    packet_id = int.from_bytes(peer.packet_after_pings()[1][5:7], "big")
+    peer.send(answer(PUBREC, packet_id), peer.publish("in", 5, qos=1), peer.publish("in", 6, qos=2), answer(PUBREL, 7))
+    both.acknowledge(both.take_all(2))
+    both.complete(both.released_all(1))
+    expected = {
+        PUBREL: packet_id.to_bytes(2, "big"),
+        PUBACK: b"\0\5",
+        PUBREC: b"\0\6",
+        PUBCOMP: b"\0\7",
+        PINGREQ: b"",
+    }
+    came: dict[int, bytes] = {}
+    while len(came) < len(expected):
+        came.update([peer.packet()])
+        assert came.items() <= expected.items()
+        if PINGREQ in came:
+            peer.send(packet(PINGRESP))
+    peer.send(answer(PUBCOMP, packet_id))
+    first, body = peer.packet_after_pings()
+    assert (first, body[2:5]) == (PUBLISH | 4, b"t/1")
+    peer.send(answer(PUBREC, int.from_bytes(body[5:7], "big")))
+    assert peer.packet_after_pings()[0] == PUBREL
+    peer.send(answer(PUBCOMP, int.from_bytes(body[5:7], "big")))
+    assert call.result(PATIENCE) == {}
+
+
+@pytest.mark.parametrize("maximum", [None, 0, 10])
+def test_a_link_sends_no_topic_aliases(broker_5: FakeBroker, link: LinkFactory, maximum: int | None) -> None:
+    """MQTT-3.2.2-17 and -18: not even for a topic that is repeated."""
+    granted = {} if maximum is None else {"TopicAliasMaximum": maximum}
+    sender, peer = connected(broker_5, link, properties=properties_of(PacketTypes.CONNACK, **granted))
+    call = calling(sender.publish, publications(1, 0) * 3)
+    assert peer.expect(*[PUBLISH] * 3) == [b"\0\3t/0" + b"\0" + b"p"] * 3
+    assert call.result(PATIENCE) == {}
 
 
 def test_rejections_are_reported_by_index(broker_5: FakeBroker, link: LinkFactory) -> None:

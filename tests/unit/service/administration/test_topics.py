@@ -1,4 +1,4 @@
-"""Publishers of topics, routes of publications, and what users may publish."""
+"""Publishers of topics, routes of publications, and topics to which users may publish."""
 
 from __future__ import annotations
 

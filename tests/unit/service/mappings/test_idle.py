@@ -54,7 +54,7 @@ def test_200_idle_mappings_make_no_calls_and_have_no_threads(scene: Scene) -> No
     assert scene.fault.calls > verbs + MANY
     until(lambda: all(runner.parked for runner in runners))
     verbs = scene.fault.calls
-    scene.put("IN", b"nobody reads this queue")
+    scene.put("IN", b"no mapping reads this queue")
     for runner in runners:
         scene.stop(runner)
     assert verbs <= scene.fault.calls <= verbs + 6 * MANY, "a stop backs out and disconnects"

@@ -376,7 +376,7 @@ def test_received_identifiers_of_0_2_0_apply_to_their_session_only(
         LinkSessions(scene.application).save(session_of_0_2_0(scene, "t/#", host=host))
     record_of_0_2_0(scene, [1])
     scene.broker.session = True
-    # The broker repeats what the bridge has put.
+    # The broker repeats publications that the bridge has put.
     scene.broker.send(b"1", b"2")
     scene.broker.unacknowledged[1] = scene.broker.outgoing.popleft()
     config = mapping_config(*FROM_LINK, guarantee=guarantee, batch=BATCH)

@@ -150,7 +150,7 @@ def test_a_recovered_destination_gets_all_messages_in_order(scene: Scene, shut: 
 def test_above_the_memory_watermark_a_mapping_waits_and_dead_letters_nothing(
     scene: Scene, source: dict[str, str]
 ) -> None:
-    """A link reads no more from its broker than it may buffer, and continues in order when memory use is lower."""
+    """A link reads from its broker only until its buffer is full, and continues in order when memory use is lower."""
     destination = {"mqtt": "t/out"} if "queue" in source else {"queue": "OUT"}
     scene.mqsc("DEFINE SUB(OUTPUT) TOPICSTR('t/out') DEST(OUT)")
     config = mapping_config(source, destination, backouts=0)

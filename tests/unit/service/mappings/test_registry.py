@@ -137,18 +137,18 @@ async def test_a_stop_does_not_wait_for_the_first_attempt_of_a_mapping(
     monkeypatch.setattr(registry, "STOP_TIMEOUT", 0.1)
     mappings = Mappings(scene.environment)
     await mappings.start({"a": A}, LINKS)
-    connecting, answers = threading.Event(), threading.Event()
+    is_hanging, answers = threading.Event(), threading.Event()
     connect = scene.environment.connect
 
     def hang(purpose: str) -> Any:
         if purpose == "mapping c":
-            connecting.set()
+            is_hanging.set()
             answers.wait(PATIENCE)
         return connect(purpose)
 
     monkeypatch.setattr(scene.environment, "connect", hang)
     reload = asyncio.ensure_future(mappings.apply({"a": A, "c": C}, LINKS))
-    await happens(connecting.is_set)
+    await happens(is_hanging.is_set)
     await asyncio.wait_for(mappings.stop(), PATIENCE / 2)
     assert await reload == ["mapping c added"]
     answers.set()

@@ -130,7 +130,7 @@ def test_latencies_at_full_load(traffic: Traffic, session: Session) -> None:
     ],
 )
 def test_the_put_time_of_a_message(date: bytes, time: bytes, expected: float) -> None:
-    """It comes from the MQMD if there is no other source. An invalid time counts as unknown."""
+    """Without another source, it comes from the MQMD. An invalid time counts as unknown."""
     transmission = Queued("c", 1, Message(MQMD(PutDate=date, PutTime=time), b""))
     assert put_time_of(transmission) == expected
     transmission.put_time = PUT

@@ -136,7 +136,7 @@ def test_an_encoding_without_integers_cannot_describe_a_header() -> None:
     with pytest.raises(MalformedHeader, match=r"MQRFH2 at offset 0: .*Encoding 0"):
         decode_chain(b"MQHRF2", 0, 0, raw)
     assert decode_chain(b"MQHRF2", 0, 0, raw, strict=False).body == raw
-    assert decode_chain(b"MQSTR", 0, 0, raw).body == raw, "it is no matter where no header follows"
+    assert decode_chain(b"MQSTR", 0, 0, raw).body == raw, "the Encoding does not matter if no header follows"
     with pytest.raises(MalformedHeader, match=r"MQXQH at offset 172: .*Encoding 0"):
         encode_chain([MQDLH(), MQXQH()])
 

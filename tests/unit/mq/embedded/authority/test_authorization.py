@@ -59,7 +59,7 @@ def grant(manager: Manager, whose: str, profile: str = "Q", authorities: str = "
     manager.ok(f"SET AUTHREC PROFILE('{profile}') OBJTYPE({kind}) {whose} AUTHADD({authorities})")
 
 
-# Whose records count --------------------------------------------------------------------------------------------------
+# Records that apply ---------------------------------------------------------------------------------------------------
 
 
 def test_users_with_all_authorities(enforcing: Manager) -> None:
@@ -148,7 +148,7 @@ def test_order_of_profiles() -> None:
 def test_changes_take_effect_immediately(enforcing: Manager) -> None:
     assert not service(enforcing).may_publish(b"alice", "plant/a")
     grant(enforcing, "PRINCIPAL('alice')", "PLANT", "PUB", "TOPIC")
-    assert not service(enforcing).may_publish(b"alice", "plant/a"), "there is no such topic object yet"
+    assert not service(enforcing).may_publish(b"alice", "plant/a"), "the topic object does not exist yet"
     enforcing.ok("DEFINE TOPIC(PLANT) TOPICSTR('plant')")
     assert service(enforcing).may_publish(b"alice", "plant/a")
     enforcing.ok("ALTER TOPIC(PLANT) DESCR('x')")
@@ -291,7 +291,7 @@ def test_setting_context_on_an_own_dynamic_queue_requires_authority_for_the_queu
 
 
 def test_removal_of_a_subscription(app: Manager) -> None:
-    """Its creator, and others who may subscribe to the topic, can remove it. RESUME alone is not enough."""
+    """The creator of a subscription and other users with SUB for the topic can remove it. RESUME is not sufficient."""
     app.ok("DEFINE TOPIC(PLANT) TOPICSTR('plant')")
     app.ok("SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('bob') AUTHADD(CONNECT)")
     grant(app, "PRINCIPAL('app')", "PLANT", "SUB", "TOPIC")

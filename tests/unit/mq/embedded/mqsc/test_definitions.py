@@ -49,7 +49,7 @@ def test_an_existing_object_is_replaced_only_with_replace(manager: Manager) -> N
     assert manager.attribute("QLOCAL(A)", "DESCR") == "first"
     assert manager.ok("DEFINE QLOCAL(A) DESCR('second') REPLACE").message.startswith("AMQ8008I")
     assert manager.attribute("QLOCAL(A)", "DESCR") == "second"
-    assert manager.attribute("QLOCAL(A)", "MAXDEPTH") == 5000, "what is not given takes its default"
+    assert manager.attribute("QLOCAL(A)", "MAXDEPTH") == 5000, "missing attributes get their defaults"
     assert manager.get_all("A") == [b"x"], "the messages stay"
     manager.refused("DEFINE QLOCAL(B) REPLACE NOREPLACE", "AMQ8405I")
 

@@ -178,7 +178,7 @@ def test_depth_and_length_have_reachable_limits() -> None:
     assert error.value.reason == cmqc.MQRC_SELECTION_STRING_ERROR
 
 
-# A selector is drawn as a tree; what it means is worked out from the tree, and from the text by `selector`. -----------
+# Hypothesis draws a selector as a tree. Its value is computed from the tree here, and from the text by `selector`. ----
 
 NAMES = st.sampled_from(["a", "b", "c", "Root.MQMD.Priority"])
 ENVIRONMENTS = st.fixed_dictionaries(

@@ -107,7 +107,7 @@ def test_passwords(user: str, password: str, reason: int, file: Path) -> None:
     ],
 )
 def test_check_clients(check: str, user: str, password: str, expected: str | None, file: Path) -> None:
-    """CHCKCLNT: a given password must be correct. A user that is allowed to give none, and gives none, is user nobody."""
+    """CHCKCLNT: a password must be correct. A user without a password, if that is allowed, acts as nobody."""
     connection_authentication = ConnectionAuthentication(lambda user: user.rstrip() == "mqm")
     connection_authentication.asks, connection_authentication.check_clients = True, check
     admission = Admission(ListenerConfig(password_file=file), connection_authentication)

@@ -132,7 +132,7 @@ def test_no_acknowledged_message_is_lost_silently(
 
 
 def power_failure(directory: Path, library: Path, run: str, lines: int, unsynced: Callable[[str], bool]) -> set[str]:
-    """Put messages, then leave what a power failure leaves. Return the messages that were committed.
+    """Put messages, then simulate a power failure. Return the messages that were committed.
 
     The writes since the last fsync of each file are lost, unless they are `unsynced` writes that reached the disk by chance.
     """

@@ -1,6 +1,6 @@
 """Durability with real processes: kill -9 at any moment, and two processes on one directory.
 
-A child process works on the queue manager and prints what it knows to be committed. The test kills it and opens the
+A child process works on the queue manager and prints committed actions. The test kills it and opens the
 directory. Everything printed must exist once, and everything uncommitted must be missing.
 """
 

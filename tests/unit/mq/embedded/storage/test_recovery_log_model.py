@@ -84,7 +84,7 @@ class JournalMachine(RuleBasedStateMachine):
             patch.stop()
         shutil.rmtree(self.home)
 
-    # What is done ----------------------------------------------------------------------------------------------------
+    # Actions ---------------------------------------------------------------------------------------------------------
 
     def body(self) -> bytes:
         return str(next(self.bodies)).encode()
@@ -172,7 +172,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule()
     def kill_and_restart(self) -> None:
-        """Return what a process finds that starts on the files now."""
+        """Start another queue manager on a copy of the current files, as after a kill."""
         before = self.directory
         self.directory = self.home / str(next(self.runs))
         self.directory.mkdir()
@@ -197,7 +197,7 @@ class JournalMachine(RuleBasedStateMachine):
             self.kill_and_restart()
         assert EmbeddedConnection(self.manager).command("DEFINE QLOCAL(C)")[0].ok
 
-    # What must hold --------------------------------------------------------------------------------------------------
+    # Invariants ------------------------------------------------------------------------------------------------------
 
     def idle(self) -> None:
         """Wait until the recovery log has nothing to do."""
