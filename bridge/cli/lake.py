@@ -112,6 +112,9 @@ def lake(
     if queue is not None:
         options["queue"] = queue
     else:
+        if file is None and "host" not in options:
+            hint = "add --config FILE, the configuration file of the bridge, or --option host=ADDRESS for a broker"
+            raise Failure("--topic: requires a configuration file or a broker", WRONG_USAGE, hint=hint)
         options |= {"topic": str(topic)} | ({} if file is None else {"link": link})
     from bridge.lake import TARGETS, DeltaTable, LakeWriter, TargetFailed
     from bridge.spark.columns import MQ_COLUMNS, MQTT_COLUMNS

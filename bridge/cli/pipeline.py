@@ -308,14 +308,19 @@ def _prepared(
 
 @contextmanager
 def _spark(master: str | None, spark_settings: dict[str, str], *, registers: bool = True) -> Iterator[Any]:
-    """Yield a session. Raises Failure."""
+    """Yield a session. Ctrl-C ends the process immediately until the caller sets a handler. Raises Failure."""
     from bridge.spark.session import JobFailed, SparkMissing, job
 
+    # A KeyboardInterrupt in a call to Java makes py4j print stack traces. Java ends with this process.
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         with job("pipelines", master, spark_settings, registers=registers) as spark:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # SparkContext has set a handler of its own
             yield spark
     except (SparkMissing, JobFailed) as error:
         raise Failure(str(error), WRONG_USAGE) from error
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _plan_all(

@@ -38,7 +38,7 @@ SOURCES = {
         ("mqtt", "queue", r"format\('mq'\)"),
     ],
 )
-def test_an_option_of_another_source(source: str, name: str, hint: str) -> None:
+def test_an_option_of_another_source_is_rejected(source: str, name: str, hint: str) -> None:
     data_source, options = SOURCES[source]
     with pytest.raises(OptionError, match=rf"^the data source {source} has no option {name}: .*{hint}"):
         data_source({**options, name: "x"}).schema()

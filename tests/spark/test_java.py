@@ -30,7 +30,7 @@ def home_of(environment: Mapping[str, str]) -> Path:
 
 @pytest.mark.parametrize("version, major", [("1.8.0_392", 8), ("17.0.15", 17), ("21", 21)])
 @pytest.mark.parametrize("release", [True, False])
-def test_versions(version: str, major: int, release: bool, tmp_path: Path) -> None:
+def test_the_version_of_java_is_read(version: str, major: int, release: bool, tmp_path: Path) -> None:
     assert version_of(installed(tmp_path / "java", version, release=release)) == major
 
 

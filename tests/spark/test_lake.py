@@ -82,6 +82,7 @@ def test_killed_again_and_again(format: str, queues: Queues, tmp_path: Path) -> 
     [
         (["--queue", "NO.SUCH.QUEUE", "--once"], "MQRC_UNKNOWN_OBJECT_NAME"),
         (["--once"], "expected --queue or --topic"),
+        (["--topic", "plant/#"], "--topic: requires a configuration file or a broker\nhint: add --config FILE"),
         (["--queue", "Q", "--columns", "nothing"], "unknown column nothing; the columns are queue, topic, md"),
         (
             ["--queue", "Q", "--option", "startingOffsets=earliest"],
@@ -89,7 +90,7 @@ def test_killed_again_and_again(format: str, queues: Queues, tmp_path: Path) -> 
         ),
     ],
 )
-def test_mistakes(arguments: Sequence[str], reason: str, queues: Queues, tmp_path: Path) -> None:
+def test_mistakes_are_reported(arguments: Sequence[str], reason: str, queues: Queues, tmp_path: Path) -> None:
     running = lake(queues, tmp_path, *arguments)
     _, errors = running.communicate(timeout=PATIENCE)
     assert running.returncode > 0 and reason in errors
@@ -208,7 +209,7 @@ def test_columns_of_a_delta_table(queues: Queues, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["log", "place"])
-def test_errors_of_delta(damage: str, queues: Queues, tmp_path: Path) -> None:
+def test_errors_of_delta_are_reported(damage: str, queues: Queues, tmp_path: Path) -> None:
     pytest.importorskip("deltalake")
     queue, target, spool = queues.queue(), tmp_path / "target", tmp_path / "spool"
     queues.put(queue, b"1")

@@ -146,13 +146,15 @@ OF_PUBLISHERS = ToMqMapping.model_validate({"from": {"mqtt": "#"}, "to": {"queue
         ({"keep": ["topic"]}, "keep: expected other names than those of the result, found topic"),
     ],
 )
-def test_rejected_frames(spark: SparkSession, config: Path, arguments: dict[str, Any], sentence: str) -> None:
+def test_frames_to_messages_are_rejected_before_a_query_runs(
+    spark: SparkSession, config: Path, arguments: dict[str, Any], sentence: str
+) -> None:
     keywords = arguments | ({"config": config} if "config" in arguments else {})
     with pytest.raises(OptionError, match=sentence):
         to_messages(publications(spark), **keywords)
 
 
-def test_rejected_frames_in_the_other_direction(spark: SparkSession, config: Path) -> None:
+def test_frames_to_publications_are_rejected_before_a_query_runs(spark: SparkSession, config: Path) -> None:
     with pytest.raises(OptionError, match="mapping in puts messages to MQ; hint: use to_messages"):
         to_publications(publications(spark).withColumnRenamed("payload", "body"), "in", config=config)
     with pytest.raises(OptionError, match="has no column body"):

@@ -51,7 +51,7 @@ def put(connection: RemoteConnection, queue: str, *bodies: bytes) -> None:
         connection.put1(MQOD(ObjectName=queue), Message(MQMD(Format=cmqc.MQFMT_STRING), body))
 
 
-def test_notebooks(
+def test_shipped_notebooks_run(
     spark: SparkSession, connection: RemoteConnection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(name: str) -> dict[str, Any]:

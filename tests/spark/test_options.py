@@ -43,7 +43,7 @@ def test_the_embedded_queue_manager() -> None:
     "written, size",
     [("10m", 10 * 1024**2), ("2K", 2048), ("1g", 1024**3), ("1t", 1024**4), ("10 MB", 10_000_000), ("1 MiB", 1024**2)],
 )
-def test_sizes(written: str, size: int) -> None:
+def test_sizes_have_two_notations(written: str, size: int) -> None:
     """In the notation of Spark, or of the configuration file."""
     source_options = source_options_of(options({"dataDirectory": "/d", "queue": "Q", "maxBytesPerTrigger": written}))
     assert source_options.stream.max_bytes == size
@@ -154,6 +154,6 @@ def test_a_listener_with_tls(tmp_path: Path) -> None:
         ({"channel": "C", "queue": "Q"}, r"option queueManager: expected .*, found none"),
     ],
 )
-def test_rejected_options(written: dict[str, str], reason: str) -> None:
+def test_invalid_options_are_rejected(written: dict[str, str], reason: str) -> None:
     with pytest.raises(OptionError, match=reason):
         source_options_of(options(written))

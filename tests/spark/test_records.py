@@ -65,7 +65,7 @@ def test_one_encoding_for_all_records(spark: SparkSession) -> None:
     assert (row.orderId, row.orderLines[0].price) == ("O1", Decimal("0.00"))
 
 
-def test_a_row_that_does_not_fit(spark: SparkSession) -> None:
+def test_a_row_that_does_not_fit_is_an_error(spark: SparkSession) -> None:
     frame = spark.range(1).select(
         f.lit("O").alias("order_id"), f.array().cast("array<struct<a:int>>").alias("order_lines")
     )
@@ -87,7 +87,7 @@ def test_a_row_that_does_not_fit(spark: SparkSession) -> None:
         (lambda: to_record("o", ORDER, ccsid=1200), "to_record: ccsid: CCSID 1200 has no digits of one byte"),
     ],
 )
-def test_mistakes(call: Any, why: str, spark: SparkSession) -> None:
+def test_mistakes_are_reported(call: Any, why: str, spark: SparkSession) -> None:
     with pytest.raises(OptionError) as caught:
         call()
     assert why in str(caught.value)
@@ -166,7 +166,7 @@ def test_a_lake_of_records(arguments: Sequence[str], queues: Queues, tmp_path: P
         (["--copybook", str(ORDER), "--record-option", "a=b"], "--record-option a: no such option"),
     ],
 )
-def test_mistakes_of_a_lake(arguments: Sequence[str], why: str, queues: Queues, tmp_path: Path) -> None:
+def test_mistakes_of_a_lake_are_reported(arguments: Sequence[str], why: str, queues: Queues, tmp_path: Path) -> None:
     running: subprocess.Popen[str] = lake(queues, tmp_path, "--queue", "Q", "--once", *arguments)
     _, errors = running.communicate(timeout=PATIENCE)
     assert running.returncode == 2 and why in errors

@@ -351,13 +351,12 @@ def lake(reader: Reader) -> None:
 
 
 def pipeline(reader: Reader) -> None:
-    """A bridge with a message on the queue of the first pipeline."""
+    """The configuration file of the first pipeline."""
     page = blocks(HOW_TO / "pipelines.md")
     text = next(block.text for block in page if block.language == "yaml")
     reader.write("bridge.yaml", f"control_socket: control\nchannels: [{{name: PLAIN.MQTT, port: 1883}}]\n{text}")
     reader.has_processes = True
-    reader.do("export MQBRIDGE_CONFIG=bridge.yaml", "mqbridge run bridge.yaml")
-    reader.do("echo 'DEFINE QLOCAL(PLANT.EVENTS)' | mqbridge mqsc run -", "mqbridge mq put PLANT.EVENTS hello")
+    reader.do("export MQBRIDGE_CONFIG=bridge.yaml")
 
 
 def service_with_tls(reader: Reader) -> None:

@@ -36,7 +36,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("text", "location", "expected"), MISTAKES)
-def test_mistake(text: str, location: tuple[str, ...], expected: str, bench: Bench) -> None:
+def test_a_mistake_is_reported(text: str, location: tuple[str, ...], expected: str, bench: Bench) -> None:
     bench.write(f"pipelines: {{p: {{from: {{mq: {{queue: Q}}}}, {text}}}}}")
     with pytest.raises(Mistake) as raised:
         bench.plan("p", reads=False)

@@ -69,7 +69,7 @@ REASON = "'ASKED' is a queue that the bridge uses itself, and the message chose 
 
 @pytest.mark.parametrize("archived", [False, True], ids=["queue", "archive"])
 @pytest.mark.parametrize(("column", "mq"), [("q", '{queue: "{q}"}'), ("queue", "")], ids=["template", "column"])
-def test_queues(bench: Bench, column: str, mq: str, archived: bool) -> None:
+def test_queues_outside_the_configuration_are_dead_letters(bench: Bench, column: str, mq: str, archived: bool) -> None:
     queue, out, dead = bench.queues.queue(), bench.queues.queue(), bench.queues.queue()
     bench.queues.mqsc("DEFINE QLOCAL(ASKED) NOREPLACE")
     where = f"{{archive: {bench.directory}/dead}}" if archived else f"{{queue: {dead}}}"
@@ -96,7 +96,7 @@ def test_queues(bench: Bench, column: str, mq: str, archived: bool) -> None:
     assert bench.sums() == {"in": 8, "out": 5, "dead": 3}
 
 
-def test_topics(bench: Bench) -> None:
+def test_topics_outside_the_configuration_are_dead_letters(bench: Bench) -> None:
     queue, dead = bench.queues.queue(), bench.queues.queue()
     _, handle = bench.queues.subscribe("chosen/#")
     mq, where = '{topic: "{q}"}', f"{{queue: {dead}}}"
@@ -243,7 +243,7 @@ def test_check_prints_the_names_to_add(bench: Bench) -> None:
     assert notes_of_topic("$SYS/{q}", "elsewhere") == notes_of_topic("X/{q}", "local") == []
 
 
-def test_mistakes_have_file_and_line(bench: Bench) -> None:
+def test_mistakes_in_names_have_file_and_line(bench: Bench) -> None:
     file = bench.write(PIPELINE, queue="Q", column="q", mq="{queue: R}", dead="{queue: D}", allow='""')
     line = next(number for number, text in enumerate(file.read_text().splitlines(), 1) if "allow:" in text)
     with pytest.raises(ConfigurationError, match="a name, in which") as refused:

@@ -153,7 +153,7 @@ def test_only_messages_of_the_bridge_and_its_pipelines_count_towards_the_total(b
     assert len(bench.queues.bodies(dead)) == 5
 
 
-def test_mistakes(bench: Bench) -> None:
+def test_mistakes_are_reported(bench: Bench) -> None:
     file = bench.write(
         """
         pipelines:

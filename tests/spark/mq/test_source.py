@@ -167,12 +167,14 @@ def test_a_failed_write_reports_the_place_and_leaves_nothing_behind(spark: Spark
         ({"queue": "Q", "context": "some"}, "body string", r"option context: expected one of default, identity, all"),
     ],
 )
-def test_rejected_writes(spark: SparkSession, queues: Queues, options: dict[str, str], ddl: str, reason: str) -> None:
+def test_invalid_writes_are_rejected(
+    spark: SparkSession, queues: Queues, options: dict[str, str], ddl: str, reason: str
+) -> None:
     with pytest.raises(PySparkException, match=reason):
         put(spark.createDataFrame([], ddl), queues, **options)
 
 
-def test_rejected_reads(read: Read, spark: SparkSession, queues: Queues, tmp_path: Path) -> None:
+def test_invalid_reads_are_rejected(read: Read, spark: SparkSession, queues: Queues, tmp_path: Path) -> None:
     with pytest.raises(AnalysisException, match=r"knows no option quee \(did you mean queue\?\)"):
         read(quee="Q")  # load() reports it
     with pytest.raises(AnalysisException, match=r"has no option (?i:startingOffsets): a queue has no offsets"):

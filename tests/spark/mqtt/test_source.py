@@ -167,7 +167,7 @@ def test_a_broker_that_stops_and_returns(spark: SparkSession, tmp_path: Path) ->
         ({"topic": "a", "spool": "x", "link": "L"}, r"option link: expected no value without config"),
     ],
 )
-def test_rejected_reads(options: dict[str, str], reason: str) -> None:
+def test_invalid_reads_are_rejected(options: dict[str, str], reason: str) -> None:
     with pytest.raises(OptionError, match=reason):
         MqttDataSource({"host": "127.0.0.1", **options}).streamReader(MQTT_SCHEMA)
 
@@ -296,7 +296,7 @@ def test_publications_of_a_mapping_are_written(
     ],
 )
 @pytest.mark.usefixtures("spark")  # Spark parses the schema.
-def test_rejected_writes(options: dict[str, str], ddl: str, reason: str) -> None:
+def test_invalid_writes_are_rejected(options: dict[str, str], ddl: str, reason: str) -> None:
     source = MqttDataSource({"host": "127.0.0.1", **options})
     with pytest.raises(OptionError, match=reason):
         source.writer(StructType.fromDDL(ddl), False)

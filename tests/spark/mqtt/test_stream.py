@@ -208,14 +208,14 @@ def test_a_full_spool_leaves_messages_with_the_broker(readers: Readers, clients:
     assert payloads(reader, end, final) == [b"1"]
 
 
-def test_an_unreachable_broker(readers: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_broker_is_reported(readers: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscribers, "CONNECT_WAIT", 0.2)
     reader = readers("nobody", port=free_port())
     with pytest.raises(NotConnected, match=r"no session at 127.0.0.1:\d+ for topic filter nobody .*: cannot connect: "):
         reader.latestOffset(reader.initialOffset(), ALL)
 
 
-def test_a_missing_password(tmp_path: Path) -> None:
+def test_a_missing_password_is_reported(tmp_path: Path) -> None:
     broker = Broker(link=LinkConfig(host="h", user="u", password_variable="NO_SUCH_VARIABLE"))
     reader = stream_reader(
         MqttSourceOptions(broker=broker, topic_filters=("t",), stream=StreamOptions(spool=str(tmp_path)))

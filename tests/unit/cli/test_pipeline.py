@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -147,3 +150,27 @@ def test_commands_without_the_extra_name_it(
 
 def _data(words: tuple[str, ...], directory: Path) -> list[str]:
     return [] if words == ("list",) else ["--data-dir", str(directory)]
+
+
+def test_ctrl_c_while_spark_starts_interrupts_no_call_to_java(
+    invoke: Invoke, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers = []
+
+    @contextlib.contextmanager
+    def job(*_: object, **__: object) -> Iterator[None]:
+        handlers.append(signal.getsignal(signal.SIGINT))
+        signal.signal(signal.SIGINT, lambda *_: None)  # as SparkContext does
+        yield
+
+    def plan_all(*_: object, **__: object) -> list[object]:
+        handlers.append(signal.getsignal(signal.SIGINT))
+        return []
+
+    monkeypatch.setattr("bridge.spark.session.job", job)
+    monkeypatch.setattr("bridge.cli.pipeline._plan_all", plan_all)
+    before = signal.getsignal(signal.SIGINT)
+    result = invoke("pipeline", "check", "--config", file)
+    assert result.exit_code == 0, result.output
+    assert handlers == [signal.SIG_DFL, signal.SIG_DFL]
+    assert signal.getsignal(signal.SIGINT) == before

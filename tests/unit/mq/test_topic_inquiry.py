@@ -83,7 +83,9 @@ def inquiry(request: pytest.FixtureRequest, site: Site) -> TopicInquiry:
 
 
 @pytest.mark.parametrize(("topic_filter", "expected"), FILTERS.items(), ids=list(FILTERS))
-async def test_a_filter(inquiry: TopicInquiry, topic_filter: str, expected: tuple[list[str], list[str]]) -> None:
+async def test_a_filter_selects_publications_and_subscriptions(
+    inquiry: TopicInquiry, topic_filter: str, expected: tuple[list[str], list[str]]
+) -> None:
     """Retained publications of a filter, and overlapping filters. No wildcard matches `$` topics."""
     topic_details = await inquiry.details(topic_filter, 100, True)
     names = sorted(subscription.name for subscription in topic_details.subscriptions)
@@ -91,7 +93,7 @@ async def test_a_filter(inquiry: TopicInquiry, topic_filter: str, expected: tupl
     assert not topic_details.more
 
 
-async def test_the_levels_of_the_tree(inquiry: TopicInquiry) -> None:
+async def test_the_levels_of_the_tree_are_listed(inquiry: TopicInquiry) -> None:
     """Levels are sorted by name, including those of filters. A page begins after a name. The level before `/` has no name."""
     unnamed = [""] if isinstance(inquiry, EmbeddedTopicInquiry) else []  # which PCF cannot distinguish from the root
     assert [node.name for node in await inquiry.below(None, None, 100)] == [*unnamed, "$SYS", "other", "plant"]
@@ -105,13 +107,13 @@ async def test_the_levels_of_the_tree(inquiry: TopicInquiry) -> None:
     assert await inquiry.below("not/there", None, 100) == []
 
 
-async def test_more_rows_than_are_shown(inquiry: TopicInquiry) -> None:
+async def test_the_first_rows_are_returned_if_there_are_too_many(inquiry: TopicInquiry) -> None:
     """Of too many rows, the first ones are returned, and the fact that there are more."""
     topic_details = await inquiry.details("#", 2, True)
     assert (len(topic_details.retained), len(topic_details.subscriptions), topic_details.more) == (2, 2, True)
 
 
-async def test_a_retained_publication_in_full(site: Site) -> None:
+async def test_a_retained_publication_is_returned_on_request(site: Site) -> None:
     """The embedded queue manager returns size, persistence, publisher and the beginning of the payload on request."""
     site.retain("a", b"p" * (PAYLOAD_SHOWN + 1), Persistence=cmqc.MQPER_PERSISTENT)
     inquiry = EmbeddedTopicInquiry(site.itself)
@@ -123,7 +125,7 @@ async def test_a_retained_publication_in_full(site: Site) -> None:
 
 
 @pytest.mark.parametrize(("topic_filter", "named"), [("a/bc", True), ("a/x", False), ("a/+", True), ("b/+", False)])
-async def test_character_wildcards(site: Site, topic_filter: str, named: bool) -> None:
+async def test_subscriptions_with_character_wildcards_are_returned(site: Site, topic_filter: str, named: bool) -> None:
     """A subscription of the other scheme is returned unless its beginning excludes the filter."""
     site.subscribe("CHARS", "a/b*", "WSCHEMA(CHAR)")
     topic_details = await EmbeddedTopicInquiry(site.itself).details(topic_filter, 10, True)
@@ -197,7 +199,7 @@ OVERLAPS = [
 ]
 
 
-def test_filters_that_overlap(subtests: pytest.Subtests) -> None:
+def test_filters_overlap_if_a_topic_matches_both(subtests: pytest.Subtests) -> None:
     """Two filters overlap if a topic string matches both, in either order."""
     for topic_filter, other, both in OVERLAPS:
         with subtests.test(one=topic_filter, other=other, both=both):

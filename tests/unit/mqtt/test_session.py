@@ -242,7 +242,9 @@ CONNECT, ATTACH, DETACH, END = "connect", "attach", "detach", "end"
         ([CONNECT, ATTACH, END, DETACH], SessionState.ENDED, False, False),
     ],
 )
-def test_states(events: Sequence[str], state: SessionState, begun: bool, is_connected: bool) -> None:
+def test_events_determine_the_state(
+    events: Sequence[str], state: SessionState, begun: bool, is_connected: bool
+) -> None:
     """A session has started when CONNACK is sent. It continues while its client is disconnected and resumes it."""
     session = Session(ClientIdentity("dev-1", b""), durable=True, window=20)
     actions = {

@@ -218,7 +218,9 @@ def test_redefines_in_a_table_is_chosen_in_each_element(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_choices_that_do_not_fit_the_copybook(redefines: Any, option: tuple[str, ...], sentence: str) -> None:
+def test_choices_that_do_not_fit_the_copybook_are_rejected(
+    redefines: Any, option: tuple[str, ...], sentence: str
+) -> None:
     with pytest.raises(LayoutError) as caught:
         layout("transaction.cpy", redefines=redefines)
     assert caught.value.option == option and sentence in str(caught.value)
@@ -284,7 +286,7 @@ def test_the_number_of_elements_is_checked() -> None:
         ),
     ],
 )
-def test_documents_that_do_not_fit(change: dict[str, Any], message: str) -> None:
+def test_documents_that_do_not_fit_are_rejected(change: dict[str, Any], message: str) -> None:
     document = copy.deepcopy(CUSTOMER) | change
     with pytest.raises(RecordError) as caught:
         codec("customer.cpy", redefines=BY_TYPE).encode(document)
@@ -350,7 +352,7 @@ def test_defaults_fill_missing_fields_and_elements() -> None:
     ("default", "sentence"),
     [({"colour": 1}, "the record has no field colour"), ({"cust_name": 1}, "expected text, found 1")],
 )
-def test_defaults_that_do_not_fit(default: dict[str, Any], sentence: str) -> None:
+def test_defaults_that_do_not_fit_are_rejected(default: dict[str, Any], sentence: str) -> None:
     with pytest.raises(CodecError, match=sentence) as caught:
         codec("customer.cpy", options=CodecOptions(default=default))
     assert caught.value.option == ("default", next(iter(default)))

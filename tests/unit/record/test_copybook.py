@@ -167,7 +167,7 @@ def test_mistakes_have_line_and_column(tmp_path: Path, entries: str, place: tupl
         ("           05 A OCCURS 9999.\n            10 B PIC X OCCURS 999.", 1, "9,989,001 values, of 100,000 at most"),
     ],
 )
-def test_items_that_have_no_layout(tmp_path: Path, entries: str, line: int, sentence: str) -> None:
+def test_items_that_have_no_layout_are_rejected(tmp_path: Path, entries: str, line: int, sentence: str) -> None:
     with pytest.raises(CopybookError) as caught:
         layout_of(declared(tmp_path, RECORD + entries + "\n"))
     assert sentence in str(caught.value)
@@ -273,7 +273,7 @@ def test_a_file_is_read_once_and_changes_are_noticed(tmp_path: Path) -> None:
         ("SVP9", 1, 1, 2, True),
     ],
 )
-def test_numeric_pictures(text: str, length: int, digits: int, scale: int, signed: bool) -> None:
+def test_numeric_pictures_are_parsed(text: str, length: int, digits: int, scale: int, signed: bool) -> None:
     assert picture_of(text) == Picture(text, length, True, digits, scale, signed)
 
 
@@ -290,12 +290,12 @@ def test_numeric_pictures(text: str, length: int, digits: int, scale: int, signe
         ("+9.99E+99", 9, True),
     ],
 )
-def test_pictures_of_text(text: str, length: int, edited: bool) -> None:
+def test_pictures_of_text_are_parsed(text: str, length: int, edited: bool) -> None:
     assert picture_of(text) == Picture(text, length, is_edited=edited)
 
 
 @pytest.mark.parametrize("text", ["", "9P9", "S", "V", "9S", "X(0)", "X(", "P", "PV9", "9V9P", "X(999999999)", "N(3)"])
-def test_invalid_pictures(text: str) -> None:
+def test_invalid_pictures_are_rejected(text: str) -> None:
     with pytest.raises(PictureError):
         picture_of(text)
 

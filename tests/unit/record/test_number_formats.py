@@ -169,7 +169,7 @@ def test_signs_in_ascii_are_written_in_either_style() -> None:
         ("9(4) COMP", "FFFF", "65535 has more than 4 digits"),
     ],
 )
-def test_invalid_bytes(clauses: str, hexadecimal: str, sentence: str) -> None:
+def test_invalid_bytes_are_rejected(clauses: str, hexadecimal: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         codec(clauses)[0](bytes.fromhex(hexadecimal))
 
@@ -213,7 +213,7 @@ def test_numbers_that_are_too_large_for_floating_point(value: str, encoding: int
         ("X(3)", "a€", "CCSID 37 has no '€'"),
     ],
 )
-def test_values_that_do_not_fit(clauses: str, value: Any, sentence: str) -> None:
+def test_values_that_do_not_fit_are_rejected(clauses: str, value: Any, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         codec(clauses)[1](value)
 
@@ -290,7 +290,7 @@ def test_a_newline_of_ebcdic_is_not_the_line_feed() -> None:
         (1141, "€Ä ", "9F4A40"),
     ],
 )
-def test_code_pages(ccsid: int, text: str, hexadecimal: str) -> None:
+def test_text_is_converted_to_code_pages(ccsid: int, text: str, hexadecimal: str) -> None:
     read, write = codec("X(3)", ccsid=ccsid)
     assert write(text) == bytes.fromhex(hexadecimal)
     assert read(bytes.fromhex(hexadecimal)) == text.rstrip()

@@ -34,7 +34,7 @@ def record(type: str, **values: object) -> ChannelAuthenticationConfig:
         ("A", "AB", False),
     ],
 )
-def test_channels(profile: str, channel: str, matches: bool) -> None:
+def test_profiles_match_channels(profile: str, channel: str, matches: bool) -> None:
     assert matches_channel(profile, channel) is matches
 
 
@@ -129,7 +129,7 @@ def test_accepted_clients_and_their_users(subtests: pytest.Subtests) -> None:
             assert bool(verdict.warnings) == any(rule.warn for rule in records)
 
 
-def test_invalid_records(subtests: pytest.Subtests) -> None:
+def test_invalid_records_are_rejected(subtests: pytest.Subtests) -> None:
     for values, message in [
         ({"type": "ADDRESSMAP"}, "expected address in a record of type ADDRESSMAP"),
         ({"type": "ADDRESSMAP", "address": "host.example"}, "no host name"),

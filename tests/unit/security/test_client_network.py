@@ -7,7 +7,7 @@ import pytest
 from bridge.security.authenticator import network_of
 
 
-def test_network(subtests: pytest.Subtests) -> None:
+def test_addresses_of_a_client_have_one_network(subtests: pytest.Subtests) -> None:
     """IPv4 is counted by address, in any notation, and IPv6 by the first 64 bits, which belong to one customer."""
     for address, network in [
         ("192.0.2.7", "192.0.2.7"),

@@ -31,7 +31,7 @@ MEMBERS = frozenset({"eve", "administrators", "b\udcffd"})
         ("", False),
     ],
 )
-def test_privileged_users(user: str, privileged: bool) -> None:
+def test_privileged_users_are_recognized(user: str, privileged: bool) -> None:
     """As MQ compares users: by 12 bytes, without trailing blanks."""
     assert PrivilegedUsers("bridge", "", members=lambda: MEMBERS).include(user) is privileged
 

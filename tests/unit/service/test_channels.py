@@ -94,7 +94,7 @@ async def test_a_channel_of_a_command_that_cannot_listen_does_not(site: Site) ->
     assert list(site.channels.problems) == ["D"]
 
 
-async def test_start_and_stop(site: Site) -> None:
+async def test_channels_are_stopped_and_started(site: Site) -> None:
     """Disconnected clients get the reason. A stopped channel does not listen, and cannot be stopped again."""
     await site.begin(config(), config("B"))
     client, other = await site.connect("A"), await site.connect("B", "other")
@@ -126,7 +126,9 @@ CHANGES: list[tuple[str, dict[str, Any], str, bool]] = [
 
 
 @pytest.mark.parametrize(("values", "line", "stays"), [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES])
-async def test_a_change(site: Site, values: dict[str, Any], line: str, stays: bool) -> None:
+async def test_a_changed_option_keeps_or_disconnects_clients(
+    site: Site, values: dict[str, Any], line: str, stays: bool
+) -> None:
     """A client of a channel that listens elsewhere gets a reason. Clients of other channels are not affected."""
     await site.begin(config(), config("B"))
     client, other = await site.connect("A"), await site.connect("B", "other")

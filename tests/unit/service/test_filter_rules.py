@@ -33,7 +33,9 @@ DEEP = "/".join(["a"] * (2 * LEVELS_PER_SUBSCRIPTION + 1))
         pytest.param([DEEP, "a"], [(FULL, "subscriptions"), None], {"subscriptions": 2}, id="too many levels"),
     ],
 )  # fmt: skip
-def test_rejections(filters: list[str], rejections: list[tuple[ReasonCode, str] | None], limits: Any) -> None:
+def test_invalid_and_forbidden_filters_are_rejected(
+    filters: list[str], rejections: list[tuple[ReasonCode, str] | None], limits: Any
+) -> None:
     session = Session(ClientIdentity("c", b"user"), durable=True, window=10)
     session.topics = TopicAccess(None, ["a/#", "+", "+/b", "$queue/#"], "c", "user")
     if "#" in filters:

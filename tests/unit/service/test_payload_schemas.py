@@ -97,7 +97,7 @@ def test_all_filters_apply_and_the_first_violation_counts(schemas: PayloadSchema
 
 
 @pytest.mark.parametrize("topic", ["m", "m/n/1", "$SYS/n"])
-def test_other_topics(schemas: PayloadSchemas, topic: str) -> None:
+def test_publications_to_other_topics_are_accepted(schemas: PayloadSchemas, topic: str) -> None:
     assert schemas.refuse(unit_of(INVALID, topic=topic), session_of()) == {}
 
 
@@ -126,7 +126,7 @@ def test_violations_contain_no_control_characters(schemas: PayloadSchemas, tmp_p
     assert len(violation) < 1_000
 
 
-def test_other_schemas(schemas: PayloadSchemas, channel: ChannelConfig) -> None:
+def test_reloaded_schemas_replace_the_previous_ones(schemas: PayloadSchemas, channel: ChannelConfig) -> None:
     schemas.refuse(unit_of(INVALID), session_of())
     schemas.use([])
     assert not schemas.active and schemas.refuse(unit_of(INVALID), session_of()) == {}
@@ -169,7 +169,7 @@ def test_check_reports_the_place_of_an_invalid_schema(tmp_path: Path, content: b
 
 
 @pytest.mark.parametrize("topic_filter", ["a/#/b", "a+", ""])
-def test_invalid_topic_filters(tmp_path: Path, topic_filter: str) -> None:
+def test_invalid_topic_filters_are_rejected(tmp_path: Path, topic_filter: str) -> None:
     file = tmp_path / "bridge.yaml"
     file.write_text(f'channels:\n- schemas:\n    "{topic_filter}": s.json\n')
     with pytest.raises(

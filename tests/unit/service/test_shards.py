@@ -97,7 +97,7 @@ def test_the_destination_of_a_subscription_is_the_transmission_queue_of_the_shar
     ],
     ids=str,
 )
-def test_mistakes(shard: dict[str, Any], why: str) -> None:
+def test_mistakes_are_reported(shard: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         configuration(shard=shard)
 

@@ -81,14 +81,14 @@ async def test_a_subscribe_uses_much_of_an_iteration(bridge: Any, monkeypatch: p
 # Bounds ----------------------------------------------------------------------------------------------------------------
 
 
-async def test_filters_of_one_subscribe(bridge: Any) -> None:
+async def test_filters_of_one_subscribe_are_limited(bridge: Any) -> None:
     async with bridge({"subscribe_filters": 3}) as running:
         client = await running.connect()
         client.send(Subscribe(1, tuple((name, 1) for name in "abcde")))
         assert await client.receive() == Suback(1, (1, 1, 1, 0x80, 0x80))
 
 
-async def test_subscriptions_of_one_client(bridge: Any) -> None:
+async def test_subscriptions_of_a_client_are_limited(bridge: Any) -> None:
     """An existing subscription is renewed. An ended one does not count."""
     from bridge.mqtt.packets import Unsuback, Unsubscribe
 

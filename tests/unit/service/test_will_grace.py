@@ -64,7 +64,7 @@ async def wills_after_a_restart(tmp_path: Path, grace: str, *, returns: bool, st
         pytest.param("60 s", True, 3, [], id="the client returns after several restarts"),
     ],
 )
-async def test_wills_after_a_restart(
+async def test_wills_of_clients_that_do_not_return_are_published_after_a_restart(
     tmp_path: Path, grace: str, returns: bool, starts: int, wills: list[bytes]
 ) -> None:
     assert await wills_after_a_restart(tmp_path, grace, returns=returns, starts=starts) == wills

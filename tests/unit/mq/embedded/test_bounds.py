@@ -61,7 +61,7 @@ def manager(tmp_path: Path) -> Iterator[QueueManager]:
     ],
     ids=["deepest", "deeper", "slashes", "longest", "longer", "no UTF-8", "U+0000"],
 )
-def test_topic_strings(manager: QueueManager, topic: str, is_taken: bool) -> None:
+def test_invalid_topic_strings_are_rejected(manager: QueueManager, topic: str, is_taken: bool) -> None:
     """A string that is too long, too deep, not UTF-8 or contains U+0000 is rejected with MQRC_TOPIC_STRING_ERROR (2425)."""
     assert (topic_filter_error(topic) is None) is is_taken
     connection = EmbeddedConnection(manager)
@@ -341,7 +341,7 @@ def _defined(tokens: list[str | Wildcard], text: str) -> bool:
     return bool(text) and first in (Wildcard.ONE, text[0]) and _defined(rest, text[1:])
 
 
-def test_a_selector_of_a_thousand_conditions() -> None:
+def test_a_selector_may_have_a_thousand_conditions() -> None:
     assert selector(" OR ".join(["a=1"] * 1_200))(lambda _name: 2) is False
     assert selector(" AND ".join(["a=1"] * 1_100))(lambda _name: 1) is True
     assert selector("+".join(["1"] * 5_000) + "=5000")(lambda _name: 1) is True

@@ -39,7 +39,7 @@ NAMED = TlsConfig(key_repository=Path("/key.kdb"), cipher_spec="ANY", certificat
         ),
     ],
 )
-def test_parameters_of_the_configuration(options: dict[str, Any], fields: dict[str, Any]) -> None:
+def test_the_configuration_determines_the_parameters(options: dict[str, Any], fields: dict[str, Any]) -> None:
     assert parameters(IbmQueueManagerConfig(**options), {}) == ConnectionParameters(queue_manager="QM1", **fields)
 
 
@@ -54,7 +54,7 @@ def test_parameters_of_the_configuration(options: dict[str, Any], fields: dict[s
         ({}, b"hunter2", {"MQBRIDGE_PASSWORD": "x"}, ""),  # without a user, there is no password
     ],
 )
-def test_sources_of_the_password(
+def test_the_password_has_several_sources(
     options: dict[str, Any], file: bytes | None, environment: dict[str, str], password: str, tmp_path: Path
 ) -> None:
     if file is not None:
@@ -73,7 +73,9 @@ def test_sources_of_the_password(
         (b"hunter2\xff", {}, "password_file {file} is not UTF-8"),
     ],
 )
-def test_a_missing_password(file: bytes | None, environment: dict[str, str], message: str, tmp_path: Path) -> None:
+def test_a_missing_password_is_reported(
+    file: bytes | None, environment: dict[str, str], message: str, tmp_path: Path
+) -> None:
     options = CLIENT | {"user": "ours"}
     if file is not None:
         (tmp_path / "secret").write_bytes(file)
@@ -116,7 +118,7 @@ def test_text_is_utf_8_unless_the_environment_specifies_another_character_set(mo
     assert os.environ["MQCCSID"] == "819"
 
 
-def test_a_missing_password_file(tmp_path: Path) -> None:
+def test_a_missing_password_file_is_reported(tmp_path: Path) -> None:
     config = IbmQueueManagerConfig(**CLIENT, user="u", password_file=tmp_path / "secret")
     with pytest.raises(NoPassword, match="secret: No such file"):
         parameters(config, {"MQBRIDGE_PASSWORD": "x"})
@@ -141,7 +143,7 @@ def test_the_description_of_the_address_has_no_secret(options: dict[str, Any], p
 @pytest.mark.parametrize(
     ("choice", "tried"), [("auto", ["ibmmq", "pymqi"]), ("ibmmq", ["ibmmq"]), ("pymqi", ["pymqi"])]
 )
-def test_a_missing_package(choice: Any, tried: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported(choice: Any, tried: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ibmmq", "pymqi"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(LibraryMissing) as raised:
@@ -150,7 +152,7 @@ def test_a_missing_package(choice: Any, tried: list[str], monkeypatch: pytest.Mo
     assert f"-m pip install '{tried[0]}" in str(raised.value)
 
 
-def test_a_package_without_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_package_without_the_library_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     package = tmp_path / "ibmmq"
     package.mkdir()
     (package / "__init__.py").write_text("import ibmmqc_of_no_library")
@@ -166,7 +168,9 @@ def test_a_package_without_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path
     ("choice", "there", "package"),
     [("auto", ["ibmmq", "pymqi"], "ibmmq"), ("auto", ["pymqi"], "pymqi"), ("pymqi", ["ibmmq", "pymqi"], "pymqi")],
 )
-def test_the_package_that_is_used(choice: Any, there: list[str], package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_package_is_chosen(
+    choice: Any, there: list[str], package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     modules = {name: object() if name in there else None for name in ("ibmmq", "pymqi")}
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)

@@ -60,7 +60,7 @@ def test_connect(
         assert body[10:] == b"\0\x02me"
 
 
-def test_user_and_password(broker: FakeBroker, link: LinkFactory) -> None:
+def test_connect_contains_user_and_password(broker: FakeBroker, link: LinkFactory) -> None:
     link(broker.port, broker.version, user="maria", password="s3cret")
     _, body = broker.connecting()
     assert body[7] == USER | PASSWORD

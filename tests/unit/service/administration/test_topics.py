@@ -52,7 +52,7 @@ async def refused(bridge: Bridge, request: Request[Any]) -> str:
     return answer.lines[0]
 
 
-async def test_publishers_are_counted_while_somebody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_publishers_are_counted_while_they_are_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_publishers, "WINDOW", 0.0)
     async with running(configuration(tmp_path)) as bridge:
         with await asyncio.to_thread(RawClient.connected, port_of(bridge), "pump") as pump:
@@ -86,7 +86,7 @@ async def test_the_number_of_counted_clients_is_limited(tmp_path: Path, monkeypa
         assert ([publisher.client_id for publisher in page.publishers if publisher.count], page.more) == (["a"], True)
 
 
-async def test_where_a_publication_would_go(tmp_path: Path) -> None:
+async def test_a_route_contains_all_destinations(tmp_path: Path) -> None:
     async with running(configuration(tmp_path, mappings=MAPPINGS)) as bridge:
         port = port_of(bridge)
         await mqsc(bridge, tmp_path, "DEFINE QLOCAL(PLANT.L1) MAXDEPTH(1)", "DEFINE QLOCAL(ELSEWHERE)")
@@ -188,7 +188,7 @@ RECORDS = [
         ({"user": "pump", "topic": "plant/closed/1"}, False, "topic object", "topic object CLOSED has PUB(DISABLED)"),
     ],
 )
-async def test_what_a_user_may_publish(
+async def test_a_decision_states_whether_a_user_may_publish(
     tmp_path: Path, question: dict[str, str], permitted: bool, kind: str, text: str
 ) -> None:
     manager = {"authorities": "enforced"}

@@ -82,12 +82,12 @@ def test_utf_16_has_the_byte_order_of_the_encoding(ccsid: int, encoding: int, da
     assert known(ccsid, encoding).decode(bytes.fromhex(data)) == "日"
 
 
-def test_unknown() -> None:
+def test_unknown_ccsids_have_no_character_set() -> None:
     assert character_set(9999) is None
     assert character_set(0) is None
 
 
-def test_same_characters() -> None:
+def test_ccsids_with_the_same_characters_are_recognized() -> None:
     assert same_characters(1208, 1208)
     assert not same_characters(1208, 819)
     assert not same_characters(1200, 1200)  # the Encoding determines which

@@ -78,7 +78,7 @@ def fed(packet: Packet, *, server: bool, level: int = 5) -> Decoder:
     return decoder
 
 
-def test_user_properties_of_a_client(subtests: pytest.Subtests) -> None:
+def test_user_properties_of_a_client_are_limited(subtests: pytest.Subtests) -> None:
     for packet_name in TO_SERVER:
         with subtests.test(packet_name=packet_name):
             assert fed(TO_SERVER[packet_name](MAX_USER_PROPERTIES), server=True).error is None
@@ -119,7 +119,7 @@ def test_subscription_identifiers_of_a_server(count: int) -> None:
     ],
     ids=["SUBSCRIBE", "UNSUBSCRIBE"],
 )
-def test_topic_filters_of_a_client(packet: Any, level: int) -> None:
+def test_topic_filters_of_a_client_are_limited(packet: Any, level: int) -> None:
     assert fed(packet(MAX_FILTERS, level), server=True, level=level).error is None
     error = fed(packet(MAX_FILTERS + 1, level), server=True, level=level).error
     assert error is not None

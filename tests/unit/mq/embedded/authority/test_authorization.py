@@ -62,7 +62,7 @@ def grant(manager: Manager, whose: str, profile: str = "Q", authorities: str = "
 # Records that apply ---------------------------------------------------------------------------------------------------
 
 
-def test_users_with_all_authorities(enforcing: Manager) -> None:
+def test_administrators_have_all_authorities(enforcing: Manager) -> None:
     assert may(enforcing, user_of_this_process(), "Q")
     assert may(enforcing, "mqm", "Q")
     service(enforcing).check(None, QUEUE, "Q", "PUT")
@@ -70,7 +70,7 @@ def test_users_with_all_authorities(enforcing: Manager) -> None:
 
 
 @pytest.mark.parametrize("user", ["mqm          x", "mqm "])
-def test_a_truncated_user_name_makes_nobody_an_administrator(enforcing: Manager, user: str) -> None:
+def test_a_truncated_user_name_does_not_make_a_user_an_administrator(enforcing: Manager, user: str) -> None:
     """The command server knows the user of a command from the 12 bytes of MQMD.UserIdentifier."""
     enforcing.ok("SET AUTHREC OBJTYPE(QMGR) GROUP('nobody') AUTHADD(CONNECT)")
     with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
@@ -110,7 +110,7 @@ def test_groups_are_those_of_the_operating_system(enforcing: Manager) -> None:
     assert not may(enforcing, "nobody-knows-me", "Q")
 
 
-def test_refresh_security(enforcing: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refresh_security_reads_groups_again(enforcing: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
     """The members of groups are remembered until then."""
     grant(enforcing, "GROUP('apps')")
     assert not may(enforcing, "alice", "Q")
@@ -137,7 +137,7 @@ def test_the_most_specific_profile_of_each_entity_decides(enforcing: Manager) ->
     }
 
 
-def test_order_of_profiles() -> None:
+def test_profiles_are_ordered_by_specificity() -> None:
     """IBM MQ, "Using OAM generic profiles": from the left, a character precedes ?, which precedes * and then **."""
     ordered = ["AB.C", "AB.?", "AB.*", "AB.**", "A?.C", "A?.**", "A*.C", "A*", "A**", "?B.C", "*.C", "**"]
     shuffled = ordered.copy()
@@ -195,7 +195,7 @@ def app(enforcing: Manager) -> Manager:
     return enforcing
 
 
-def test_connecting(app: Manager) -> None:
+def test_connecting_requires_connect(app: Manager) -> None:
     StandInConnection(app.itself, "app", "app").disconnect()
     with pytest.raises(MQError, match=r"user 'bob' lacks authority for queue manager MQB1 \(CONNECT\)") as error:
         StandInConnection(app.itself, "app", "bob")
@@ -237,7 +237,9 @@ OUTPUT, ALTERNATE = cmqc.MQOO_OUTPUT, cmqc.MQOO_ALTERNATE_USER_AUTHORITY
         ("NEWS PUT", MQOD(ObjectName="NEWS"), OUTPUT, "topic 'news', topic object NEWS or SYSTEM.BASE.TOPIC (PUB)"),
     ],
 )
-def test_opening(app: Manager, grants: str, od: MQOD, options: int, missing: str) -> None:
+def test_opening_requires_the_authorities_of_the_options(
+    app: Manager, grants: str, od: MQOD, options: int, missing: str
+) -> None:
     app.ok("DEFINE TOPIC(NEWS) TOPICSTR('news')")
     app.ok("DEFINE QALIAS(NEWS) TARGET(NEWS) TARGTYPE(TOPIC)")
     if grants:
@@ -256,7 +258,7 @@ def test_open_handles_stay_valid(app: Manager) -> None:
     assert refusal(app, "app", MQOD(ObjectName="Q"), OUTPUT) == "queue Q (PUT)"
 
 
-def test_permanent_dynamic_queues(app: Manager) -> None:
+def test_creators_of_permanent_dynamic_queues_have_all_authorities(app: Manager) -> None:
     """Their creators have all authorities for them, also after a restart, until they are deleted."""
     app.ok("DEFINE QMODEL(PERM) DEFTYPE(PERMDYN)")
     grant(app, "PRINCIPAL('app')", "PERM", "PUT,DSP")
@@ -290,7 +292,7 @@ def test_setting_context_on_an_own_dynamic_queue_requires_authority_for_the_queu
     connection.disconnect()
 
 
-def test_removal_of_a_subscription(app: Manager) -> None:
+def test_removing_a_subscription_requires_its_creator_or_sub(app: Manager) -> None:
     """The creator of a subscription and other users with SUB for the topic can remove it. RESUME is not sufficient."""
     app.ok("DEFINE TOPIC(PLANT) TOPICSTR('plant')")
     app.ok("SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('bob') AUTHADD(CONNECT)")
@@ -315,7 +317,7 @@ def test_removal_of_a_subscription(app: Manager) -> None:
     other.close(handle, cmqc.MQCO_REMOVE_SUB)
 
 
-def test_subscribing_with_identity_context(app: Manager) -> None:
+def test_subscribing_with_identity_context_requires_setid(app: Manager) -> None:
     """SETID for the queue manager and for the topic."""
     app.ok("DEFINE TOPIC(PLANT) TOPICSTR('plant')")
     options = cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED | cmqc.MQSO_SET_IDENTITY_CONTEXT
@@ -346,7 +348,7 @@ def publication(topic: str, user: str, qos: int = 1) -> UnitOfWork:
 
 
 @pytest.mark.parametrize("enforced", [False, True], ids=["ignored", "enforced"])
-async def test_the_backend(manager: Manager, enforced: bool) -> None:
+async def test_the_backend_rejects_clients_subscriptions_and_publications(manager: Manager, enforced: bool) -> None:
     """Rejection of clients, of subscriptions and of publications."""
     prepare(manager.itself)
     manager.ok("DEFINE TOPIC(PLANT) TOPICSTR('plant')")

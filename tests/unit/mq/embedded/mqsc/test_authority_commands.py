@@ -39,7 +39,7 @@ def test_records_are_set_changed_and_deleted(manager: Manager) -> None:
     assert set(held(manager)) == {("APP.**", cmqc.MQZAET_PRINCIPAL, "alice")}
 
 
-def test_words(manager: Manager) -> None:
+def test_collective_words_mean_several_authorities(manager: Manager) -> None:
     """ALL and similar words mean several authorities. DISPLAY shows the individual ones."""
     for word, authorities in {"ALL": ALL, "ALLMQI": MQI.values(), "ALLADM": ADMIN.values(), "NONE": ()}.items():
         manager.ok(f"SET AUTHREC {QUEUE} GROUP('apps') AUTHRMV(ALL) AUTHADD({word})")
@@ -88,7 +88,7 @@ SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('bob') AUTHADD(CONNECT)
         ("PRINCIPAL('alice') MATCH(MEMBERSHIP)", ["PRICES", "APP.**"]),
     ],
 )
-def test_selection_of_displayed_records(manager: Manager, selection: str, profiles: list[str]) -> None:
+def test_displayed_records_can_be_selected(manager: Manager, selection: str, profiles: list[str]) -> None:
     for command in RECORDS.strip().splitlines():
         manager.ok(command)
     response = manager.ok(f"DISPLAY AUTHREC {selection}")
@@ -96,7 +96,7 @@ def test_selection_of_displayed_records(manager: Manager, selection: str, profil
     assert sorted(str(row["PROFILE"]) for row in response.objects) == sorted(profiles)
 
 
-def test_membership(manager: Manager) -> None:
+def test_match_membership_includes_the_groups_of_a_user(manager: Manager) -> None:
     """MATCH(MEMBERSHIP) includes the records of a user's groups."""
     user = pwd.getpwuid(os.geteuid())
     group = grp.getgrgid(user.pw_gid).gr_name
@@ -107,7 +107,7 @@ def test_membership(manager: Manager) -> None:
     assert {row["ENTITY"] for row in rows} == {group, "nobody"}
 
 
-def test_displayed_attributes_of_a_record(manager: Manager) -> None:
+def test_attributes_of_a_record_can_be_selected(manager: Manager) -> None:
     manager.ok("SET AUTHREC PROFILE(PRICES) OBJTYPE(TOPIC) GROUP('apps') AUTHADD(SUB,PUB)")
     whole = {"PROFILE": "PRICES", "ENTITY": "apps", "ENTTYPE": "GROUP", "OBJTYPE": "TOPIC", "AUTHLIST": "PUB,SUB"}
     assert manager.ok("DISPLAY AUTHREC").objects == [whole]
@@ -136,7 +136,7 @@ def test_displayed_attributes_of_a_record(manager: Manager) -> None:
         ("DISPLAY AUTHREC PRINCIPAL('a') GROUP('b')", "AMQ8405I"),
     ],
 )
-def test_rejected_commands(manager: Manager, command: str, number: str) -> None:
+def test_invalid_commands_are_rejected(manager: Manager, command: str, number: str) -> None:
     manager.refused(command, number)
     assert not manager.itself.objects.authority_records.granted
 

@@ -133,7 +133,9 @@ def configured(manager: Manager, name: str = "C") -> ChannelConfig:
 
 
 @pytest.mark.parametrize(("words", "attributes", "config"), DEFINED, ids=[case[0] for case in DEFINED])
-def test_a_definition(manager: Manager, words: str, attributes: dict[str, Any], config: dict[str, Any]) -> None:
+def test_a_definition_is_displayed_and_survives_a_restart(
+    manager: Manager, words: str, attributes: dict[str, Any], config: dict[str, Any]
+) -> None:
     """It is displayed, creates a channel of the bridge, and survives a restart."""
     answer = manager.ok(f"DEFINE CHANNEL(C) CHLTYPE(MQTT) {words}").message
     assert answer.startswith("AMQ8014I: Channel C created. It is stopped")
@@ -168,7 +170,7 @@ def test_define_like_replace_alter_and_delete(manager: Manager) -> None:
     assert [row["CHANNEL"] for row in display(manager, "DISPLAY CHANNEL(*)")] == ["B"]
 
 
-def test_synonyms_and_filters(manager: Manager) -> None:
+def test_synonyms_and_filters_are_accepted(manager: Manager) -> None:
     manager.ok("DEF CHL(A1) CHLTYPE(MQTT) PORT(1)")
     manager.ok("DEF CHL(A2) CHLTYPE(MQTT) PORT(2)")
     manager.ok("DEF CHL(B) CHLTYPE(MQTT) PORT(3)")
@@ -270,7 +272,7 @@ ASKED = [
 
 
 @pytest.mark.parametrize(("command", "answer", "calls"), ASKED, ids=[case[0] for case in ASKED])
-def test_commands_for_the_telemetry_service(
+def test_commands_control_running_channels(
     manager: Manager, running: Running, command: str, answer: str, calls: list[object]
 ) -> None:
     response = manager.run(command)
@@ -287,7 +289,7 @@ def test_a_channel_that_is_stopped_and_started_at_once(manager: Manager, running
     assert running.requests == [("start", "A"), ("stop", "B", None)]
 
 
-def test_status_of_channels(manager: Manager, running: Running) -> None:
+def test_the_status_of_channels_is_displayed(manager: Manager, running: Running) -> None:
     a = {"CHANNEL": "A", "CHLTYPE": "MQTT", "CONNECTIONS": 2, "STATUS": "RUNNING"}
     b = a | {"CHANNEL": "B", "STATUS": "STOPPED"}
     assert display(manager, "DISPLAY CHSTATUS(*) CHLTYPE(MQTT)") == [a, b]
@@ -295,7 +297,7 @@ def test_status_of_channels(manager: Manager, running: Running) -> None:
     assert display(manager, "DIS CHS(*) CHLTYPE(MQTT) WHERE(STATUS EQ RUNNING)") == [a]
 
 
-def test_status_of_clients(manager: Manager, running: Running) -> None:
+def test_the_status_of_clients_is_displayed(manager: Manager, running: Running) -> None:
     first = {"CHANNEL": "A", "CHLTYPE": "MQTT", "CLIENTID": "pump-1", "STATUS": "RUNNING"}
     two = first | {"CLIENTID": "pump-2", "STATUS": "DISCONNECTED"}
     assert display(manager, "DISPLAY CHSTATUS(*) CHLTYPE(MQTT) CLIENTID(*)") == [first, two]
@@ -326,7 +328,7 @@ def test_status_of_clients(manager: Manager, running: Running) -> None:
     manager.refused("DISPLAY CHSTATUS(B) CHLTYPE(MQTT) CLIENTID(*)", "AMQ8420I")
 
 
-def test_connection_times_of_clients(manager: Manager, running: Running) -> None:
+def test_connection_times_of_clients_are_displayed(manager: Manager, running: Running) -> None:
     there = running.all["pump-1"]
     there.status, there.last_message_at = msgspec.structs.replace(there.status, since=1_700_000_000.0), 1_700_000_001.0
     (row,) = display(manager, "DISPLAY CHSTATUS(A) CHLTYPE(MQTT) CLIENTID('pump-1') ALL")

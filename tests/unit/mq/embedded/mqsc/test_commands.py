@@ -90,11 +90,11 @@ def test_alter_qmgr_rejects_invalid_values(manager: Manager, setting: str) -> No
     assert manager.itself.objects.attributes == before
 
 
-def test_ping(manager: Manager) -> None:
+def test_ping_is_answered(manager: Manager) -> None:
     assert "MQB1" in manager.ok("PING QMGR").message
 
 
-def test_refresh_security(manager: Manager) -> None:
+def test_refresh_security_is_accepted(manager: Manager) -> None:
     assert manager.ok("REFRESH SECURITY(*)").message.startswith("AMQ8560I")
 
 

@@ -9,7 +9,7 @@ from tests.helpers.embedded_manager import Manager
 NAME = "SYSTEM.DEFAULT.AUTHINFO.IDPWOS"
 
 
-def test_alter_and_display(manager: Manager) -> None:
+def test_alter_and_display_change_and_show_the_setting(manager: Manager) -> None:
     """The setting survives a restart. Without a listener with authentication it has no effect, and the responses say so."""
     assert manager.attribute("QMGR", "CONNAUTH") == NAME
     assert manager.attribute(f"AUTHINFO({NAME})", "CHCKCLNT") == "NONE"
@@ -43,7 +43,7 @@ def test_alter_and_display(manager: Manager) -> None:
         (f"DISPLAY AUTHINFO({NAME}) BANANA", "AMQ8405I"),
     ],
 )
-def test_rejected_commands(manager: Manager, command: str, number: str) -> None:
+def test_invalid_commands_are_rejected(manager: Manager, command: str, number: str) -> None:
     """They change nothing."""
     manager.refused(command, number)
     assert manager.itself.objects.connection_authentication.check_clients == "REQUIRED"

@@ -83,7 +83,7 @@ def refusal(connection: EmbeddedConnection, command: str) -> str:
         ("DISPLAY QSTATUS(APP*) TYPE(QUEUE)", ["APP.IN", "APP.OUT"]),
     ],
 )
-def test_selection_of_queues(connection: EmbeddedConnection, command: str, names: list[str]) -> None:
+def test_queues_can_be_selected(connection: EmbeddedConnection, command: str, names: list[str]) -> None:
     if names:
         assert [row["QUEUE"] for row in display(connection, command)] == names
     else:
@@ -107,7 +107,7 @@ def test_selection_of_queues(connection: EmbeddedConnection, command: str, names
         ("DISPLAY SBSTATUS('c2*')", ["c2:x"]),
     ],
 )
-def test_selection_of_subscriptions(connection: EmbeddedConnection, command: str, names: list[str]) -> None:
+def test_subscriptions_can_be_selected(connection: EmbeddedConnection, command: str, names: list[str]) -> None:
     if names:
         assert [row["SUB"] for row in display(connection, command)] == names
     else:
@@ -128,7 +128,7 @@ def test_selection_of_subscriptions(connection: EmbeddedConnection, command: str
         ("DISPLAY QUEUE(APP.IN) TARGET", {}),
     ],
 )
-def test_selection_of_attributes(connection: EmbeddedConnection, command: str, pairs: dict[str, str | int]) -> None:
+def test_attributes_can_be_selected(connection: EmbeddedConnection, command: str, pairs: dict[str, str | int]) -> None:
     (row,) = display(connection, command)
     assert list(row.items()) == [("QUEUE", "APP.IN"), ("TYPE", "QLOCAL"), *pairs.items()]
 
@@ -246,7 +246,7 @@ def test_queue_status_lists_the_handles_that_have_a_queue_open(connection: Embed
     ]
 
 
-def test_connections_and_their_handles(connection: EmbeddedConnection) -> None:
+def test_connections_and_their_handles_are_displayed(connection: EmbeddedConnection) -> None:
     """IBM MQ, "DISPLAY CONN": applications, and with TYPE(HANDLE) their open objects."""
     connection.open(MQOD(ObjectName="APP.IN"), cmqc.MQOO_INPUT_SHARED)
     connection.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="prices"), cmqc.MQOO_OUTPUT)
@@ -371,7 +371,7 @@ def test_asparent_cannot_be_compared_with_numbers(
 # Output format of runmqsc
 
 
-def test_rendered_in_two_columns() -> None:
+def test_output_has_two_columns() -> None:
     response = CommandResponse(
         command="DISPLAY QLOCAL(*)",
         message="AMQ8409I: Display queue details.",

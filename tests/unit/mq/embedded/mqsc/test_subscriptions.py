@@ -69,7 +69,7 @@ def test_a_topic_object_provides_the_beginning_of_the_topic_string(manager: Mana
         ("TOPICSTR('fleeting') DEST(A)", "AMQ8101E"),
     ],
 )
-def test_invalid_subscriptions(manager: Manager, parameters: str, number: str) -> None:
+def test_invalid_subscriptions_are_rejected(manager: Manager, parameters: str, number: str) -> None:
     manager.ok("DEFINE QLOCAL(A)")
     manager.ok("DEFINE TOPIC(CLOSED) TOPICSTR('closed') SUB(DISABLED)")
     manager.ok("DEFINE TOPIC(FLEETING) TOPICSTR('fleeting') DURSUB(NO)")
@@ -217,7 +217,9 @@ def test_a_subscription_survives_the_deletion_of_its_queue(manager: Manager) -> 
         ("a%b*", ("a%b", "a%bc"), ("ab",)),
     ],
 )
-def test_character_based_wildcards(topic_filter: str, names: tuple[str, ...], not_those: tuple[str, ...]) -> None:
+def test_subscriptions_may_have_character_based_wildcards(
+    topic_filter: str, names: tuple[str, ...], not_those: tuple[str, ...]
+) -> None:
     assert all(matches_characters(topic_filter, topic) for topic in names)
     assert not any(matches_characters(topic_filter, topic) for topic in not_those)
 

@@ -31,7 +31,7 @@ def evaluate(text: str) -> bool | None:
     return selector(text)(VALUES.get)
 
 
-def test_results_of_selectors(subtests: pytest.Subtests) -> None:
+def test_selectors_have_their_results(subtests: pytest.Subtests) -> None:
     for text, expected in [
         ("colour = 'red'", True),
         ("colour <> 'red'", False),
@@ -114,7 +114,7 @@ def test_results_of_selectors(subtests: pytest.Subtests) -> None:
             assert evaluate(text) is expected
 
 
-def test_invalid_selectors(subtests: pytest.Subtests) -> None:
+def test_invalid_selectors_are_rejected(subtests: pytest.Subtests) -> None:
     for text in [
         "",
         "   ",

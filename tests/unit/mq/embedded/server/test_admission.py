@@ -77,7 +77,7 @@ def admitted(admission: Admission, user: str, password: str) -> int:
         ("broken", "$argon2id$v=19$nonsense", cmqc.MQRC_NOT_AUTHORIZED),
     ],
 )
-def test_passwords(user: str, password: str, reason: int, file: Path) -> None:
+def test_passwords_are_checked(user: str, password: str, reason: int, file: Path) -> None:
     admission = Admission(ListenerConfig(password_file=file))
     for _ in range(2):  # cached at the second attempt
         assert admitted(admission, user, password) == reason
@@ -106,7 +106,9 @@ def test_passwords(user: str, password: str, reason: int, file: Path) -> None:
         ("NONE", "mqm", "", ""),
     ],
 )
-def test_check_clients(check: str, user: str, password: str, expected: str | None, file: Path) -> None:
+def test_chckclnt_determines_who_needs_a_password(
+    check: str, user: str, password: str, expected: str | None, file: Path
+) -> None:
     """CHCKCLNT: a password must be correct. A user without a password, if that is allowed, acts as nobody."""
     connection_authentication = ConnectionAuthentication(lambda user: user.rstrip() == "mqm")
     connection_authentication.asks, connection_authentication.check_clients = True, check
@@ -144,7 +146,7 @@ def test_a_removed_password_is_rejected(file: Path) -> None:
     assert admitted(admission, "hashed", "two") == cmqc.MQRC_NOT_AUTHORIZED
 
 
-def test_an_unreadable_password_file(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreadable_password_file_is_not_a_wrong_password(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     """This is the bridge's fault, so the reason differs from that of a wrong password, and the log names the file."""
     admission = Admission(ListenerConfig(password_file=file))
     file.write_text("no colon\n")
@@ -183,7 +185,7 @@ def _check(admission: Admission, user: str, password: bytes) -> None:
     asyncio.run(admission.check_password(user, password))
 
 
-def test_over_tcp(file: Path, tmp_path: Path) -> None:
+def test_applications_connect_over_tcp_with_a_password(file: Path, tmp_path: Path) -> None:
     with served(tmp_path, password_file=file) as manager:
         for user, password in (("plain", "one"), ("hashed", "two")):
             connection = RemoteConnection(("127.0.0.1", manager.port), user=user, password=password)
@@ -247,7 +249,7 @@ def tls(tmp_path: Path) -> Tls:
     return Tls(tmp_path)
 
 
-def test_tls(tls: Tls, file: Path, tmp_path: Path) -> None:
+def test_applications_connect_with_tls(tls: Tls, file: Path, tmp_path: Path) -> None:
     """Verbs, batches and payloads larger than a TLS record."""
     with served(tmp_path, password_file=file, tls=tls.listener()) as manager:
         where = ("localhost", manager.port)
@@ -260,7 +262,9 @@ def test_tls(tls: Tls, file: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "fault", ["plain", "other authority", "other name", "no certificate", "certificate of another"]
 )
-def test_invalid_tls_clients(fault: str, tls: Tls, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_tls_clients_are_rejected(
+    fault: str, tls: Tls, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Each is rejected with an error of the client or in the log, and does not affect others."""
     required = {"client_certificates": "required", "ca_file": tls.authority.file}
     (tmp_path / "other").mkdir()

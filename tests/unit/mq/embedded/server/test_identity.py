@@ -84,7 +84,9 @@ ANONYMOUS = [{"method": "anonymous"}]
         "nobody asked, ignored",
     ],
 )
-def test_identity(site: Site, authentication: Any, authorities: bool, identity: str | None, user: str) -> None:
+def test_messages_have_the_authenticated_user(
+    site: Site, authentication: Any, authorities: bool, identity: str | None, user: str
+) -> None:
     """MQMD.UserIdentifier is the authenticated user. Without authentication and authorities, it is the claimed user."""
     with site.served(authentication, authorities=authorities) as served:
         if identity is None and user in ("mqm", ADMINISTRATOR):  # CHLAUTH(*) TYPE(BLOCKUSER) USERLIST(*MQADMIN)
@@ -140,7 +142,7 @@ def test_no_application_becomes_an_administrator_by_claiming_it(
     ],
 )
 @pytest.mark.parametrize("authorities", [True, False], ids=["enforced", "ignored"])
-def test_channel_authentication_records(
+def test_channel_authentication_records_apply_to_applications(
     site: Site, authorities: bool, records: list[str], authentication: Any, user: str, identity: str | int
 ) -> None:
     """They apply to applications over TCP as to MQTT clients. Here, records for all channels apply to one without a

@@ -79,7 +79,7 @@ def test_a_connection_is_subtracted_once() -> None:
         (["2001:db8::1", "2001:db8:0:1::1", "2001:db8:0:2::1"], 3),
     ],
 )
-def test_connections_of_an_address(addresses: list[str], admitted_count: int) -> None:
+def test_connections_of_an_address_are_limited(addresses: list[str], admitted_count: int) -> None:
     """An IPv6 /64 counts as one address."""
     admission = Admission(ListenerConfig(max_connections_per_address=2))
     assert len([address for address in addresses if admission.take(address) is not None]) == admitted_count
