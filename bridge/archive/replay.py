@@ -245,7 +245,7 @@ class Replay:
         Raises MQError and NoPayload.
         """
         limit = UNIT_MESSAGES if rate is None else max(1, min(UNIT_MESSAGES, int(rate / UNITS_PER_SECOND)))
-        began, count = time.monotonic(), 0
+        start, count = time.monotonic(), 0
         for unit in _units(selection, self.position.sequence, limit):
             for row in unit:
                 self._producer.put(message_of(row, self.run, self.destination))
@@ -255,7 +255,7 @@ class Replay:
             count += len(unit)
             tell(len(unit))
             if rate is not None:
-                self._pause(max(0.0, began + count / rate - time.monotonic()))
+                self._pause(max(0.0, start + count / rate - time.monotonic()))
             if self.stopping:
                 break
         return count

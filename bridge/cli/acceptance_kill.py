@@ -127,12 +127,12 @@ class _Load:
             raise Failed(summary, "report this to the developers of the bridge, with the log of the bridge")
         return summary
 
-    def _wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for a condition. Raises Failed unless `what` is blank."""
+    def _wait(self, condition: Callable[[], bool], failure: str) -> None:
+        """Wait for a condition. Raises Failed unless `failure` is blank."""
         with self._changed:
-            if not self._changed.wait_for(condition, DELIVERY) and what:
+            if not self._changed.wait_for(condition, DELIVERY) and failure:
                 raise Failed(
-                    f"{what} after {DELIVERY:g} s", "see the log of the bridge, and the queue manager's AMQERR01.LOG"
+                    f"{failure} after {DELIVERY:g} s", "see the log of the bridge, and the queue manager's AMQERR01.LOG"
                 )
 
     def _client(self, client_id: str) -> Client:

@@ -975,9 +975,9 @@ def _rates_view(now: Rates) -> Group:
     )
     channels = table("channel, slowest first", "clients", "in/s", "out/s", "commit")
     for channel in now.channels[:TOP_ROWS]:
-        took = "" if channel.unit_seconds is None else f"{channel.unit_seconds * 1_000:,.1f} ms"
+        duration = "" if channel.unit_seconds is None else f"{channel.unit_seconds * 1_000:,.1f} ms"
         channels.add_row(
-            Text(channel.name), f"{channel.clients:,}", f"{channel.received:,.0f}", f"{channel.sent:,.0f}", took
+            Text(channel.name), f"{channel.clients:,}", f"{channel.received:,.0f}", f"{channel.sent:,.0f}", duration
         )
     clients = table("client, busiest first", "channel", "in/s", "out/s")
     for client in now.busiest_clients:

@@ -178,8 +178,8 @@ def _preview(script: str, text: str) -> None:
 
     def table(previews: list[CommandEffect]) -> None:
         for effect in previews:
-            what = f"{effect.kind} {effect.name}" if effect.name else effect.command
-            write(f"{effect.line:6d} : {effect.effect:<8} {what}{f': {effect.text}' if effect.text else ''}")
+            subject = f"{effect.kind} {effect.name}" if effect.name else effect.command
+            write(f"{effect.line:6d} : {effect.effect:<8} {subject}{f': {effect.text}' if effect.text else ''}")
             for change in effect.changes:
                 write(f"{'':9}{change.keyword}: {change.before or 'blank'} -> {change.after or 'blank'}")
 

@@ -207,9 +207,9 @@ def install_service(
     if not _USER.fullmatch(user):
         raise Failure(f"--user {user}: expected a name of at most 31 characters a-z, 0-9, _ and -", WRONG_USAGE)
     service = Service(running_program(), config, user, root.absolute())
-    for what, path in (("--config", config), ("mqbridge is at", service.program)):
+    for label, path in (("--config", config), ("mqbridge is at", service.program)):
         if not _PATH.fullmatch(str(path)) or ".." in path.parts:
-            raise Failure(f"{what} {path}: expected an absolute path of letters, digits and _.,:@=-", WRONG_USAGE)
+            raise Failure(f"{label} {path}: expected an absolute path of letters, digits and _.,:@=-", WRONG_USAGE)
     if mq:
         typer.echo(service.text("deploy/mq/service.mqsc"), nl=False)
         return

@@ -25,10 +25,10 @@ def advice(configuration: Configuration) -> Iterator[str]:
                 " set mcauser of the channel"
             )
     for channel in configuration.channels:
-        if (what := _origin_of_user(channel)) and not is_mapped(configuration, channel):
+        if (part := _origin_of_user(channel)) and not is_mapped(configuration, channel):
             instead = "set use_client_id: false" if channel.use_client_id else "set mcauser of the channel"
             yield (
-                f"channel {channel.name}: clients with a {what} longer than 12 bytes, the length of an MQ user, are rejected"
+                f"channel {channel.name}: clients with a {part} longer than 12 bytes, the length of an MQ user, are rejected"
                 f" unless a channel authentication record maps them to a user; hint: add such a record, or {instead}"
             )
     on_ibm_mq = configuration.queue_manager.type == "ibm"

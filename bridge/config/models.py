@@ -660,15 +660,15 @@ def _circles(name: str, pipeline: PipelineConfig) -> Iterator[Clash]:
     """Yield a clash for each destination that is also the source of the pipeline, which would never end."""
     source, letters, late = pipeline.source, pipeline.dead_letters, pipeline.late
     for key, section in (("to", pipeline.destination), ("late", late)):
-        for what in ("queue", "topic"):
-            name_read = getattr(source.mq, what) if source.mq is not None else None
+        for kind in ("queue", "topic"):
+            name_read = getattr(source.mq, kind) if source.mq is not None else None
             if (
                 name_read is not None
                 and section is not None
                 and section.mq is not None
-                and getattr(section.mq, what) == name_read
+                and getattr(section.mq, kind) == name_read
             ):
-                yield Clash(("pipelines", name, key, "mq", what), f"another {what} than the one that it reads")
+                yield Clash(("pipelines", name, key, "mq", kind), f"another {kind} than the one that it reads")
     if source.mq is not None and letters.queue is not None and letters.queue == source.mq.queue:
         yield Clash(("pipelines", name, "dead_letters", "queue"), "another queue than the one that it reads")
     for key, destination in (("to", pipeline.destination), ("late", late), ("dead_letters", letters)):

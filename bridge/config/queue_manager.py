@@ -408,8 +408,8 @@ class IbmQueueManagerConfig(Section):
         if value is not None and info.data["ccdt_url"] is not None:
             raise values.refusal("no value, because the CCDT of ccdt_url contains it")
         if value is None and info.data["mode"] == "client" and info.data["ccdt_url"] is None:
-            what = "the name of a server-connection channel" if info.field_name == "channel" else "host(port)"
-            raise values.refusal(f"{what}, because mode client needs channel and connections (or ccdt_url)")
+            expected = "the name of a server-connection channel" if info.field_name == "channel" else "host(port)"
+            raise values.refusal(f"{expected}, because mode client needs channel and connections (or ccdt_url)")
         return value
 
 

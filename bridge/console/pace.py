@@ -108,15 +108,15 @@ def _charged(request: Coroutine[Any, Any, None], pace: Pace) -> Generator[Any, A
     """Run a request, and charge the CPU time of its own steps: it may wait for its body while others use the thread."""
     step, argument = request.send, None
     while True:
-        began = time.thread_time()
+        start = time.thread_time()
         try:
-            awaited = step(argument)
+            awaitable = step(argument)
         except StopIteration:
             return
         finally:
-            pace.charge(time.thread_time() - began)
+            pace.charge(time.thread_time() - start)
         try:
-            argument = yield awaited
+            argument = yield awaitable
             step = request.send
         except BaseException as error:
             step, argument = request.throw, error

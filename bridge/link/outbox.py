@@ -385,22 +385,22 @@ class LinkOutbox:
         publications: Sequence[Publication],
         packet_ids: Sequence[int] | None,
         dup: bool,
-        held: bool,
+        exactly_once: bool,
         timeout: float,
     ) -> dict[int, PublicationRefusal]:
-        """Implement LinkConnection.publish and, with `held`, LinkConnection.publish_exactly."""
+        """Implement LinkConnection.publish and, with `exactly_once`, LinkConnection.publish_exactly."""
         if packet_ids is not None:
             _check_packet_ids(packet_ids, len(publications))
-        began = time.monotonic()
-        deadline = began + timeout
+        start = time.monotonic()
+        deadline = start + timeout
         with self._calls:
             with self._changed:
-                generation = self._begin_call(held)
+                generation = self._begin_call(exactly_once)
                 limit = self.in_flight_limit - self._held
                 # Publications that the broker already has are not sent again on the same connection (MQTT-4.4.0-1).
                 new = (
                     sum(packet_id not in self._window.deliveries for packet_id in packet_ids)
-                    if held and packet_ids is not None
+                    if exactly_once and packet_ids is not None
                     else 1
                 )
                 if limit < new:
@@ -415,11 +415,11 @@ class LinkOutbox:
                         # Refill the window in halves, so that neither side idles and few wake-ups are needed.
                         self._await(generation, limit // 2, False, deadline)
                         room = self._window.room
-                    position = self._send(generation, publications, position, packet_ids, dup, held, room)
+                    position = self._send(generation, publications, position, packet_ids, dup, exactly_once, room)
                 with self._changed:
                     self._await(generation, 0, True, deadline)
             except LinkLost as error:
-                if not held:
+                if not exactly_once:
                     with self._changed:
                         unsent = range(position, len(publications))
                         error.unanswered = sorted({*self._unanswered, *self._refusals, *unsent})
@@ -430,7 +430,7 @@ class LinkOutbox:
                     not publication.qos and index not in refusals for index, publication in enumerate(publications)
                 )
                 self._counters.refused += len(refusals)
-                self._counters.seconds.observe(time.monotonic() - began)
+                self._counters.seconds.observe(time.monotonic() - start)
                 return refusals
 
     def release(self, packet_ids: Sequence[int], timeout: float) -> None:
@@ -468,7 +468,7 @@ class LinkOutbox:
         position: int,
         packet_ids: Sequence[int] | None,
         dup: bool,
-        held: bool,
+        exactly_once: bool,
         room: int,
     ) -> int:
         """Send publications starting at `position`. Return the position after the last one sent."""
@@ -478,10 +478,10 @@ class LinkOutbox:
         end = min(len(publications), position + _AT_ONCE)
         while position < end:
             publication = publications[position]
-            if self.no_qos_2 and publication.qos == 2 and not held:
+            if self.no_qos_2 and publication.qos == 2 and not exactly_once:
                 publication = msgspec.structs.replace(publication, qos=1)
             qos = publication.qos
-            if held and packet_ids is not None and packet_ids[position] in self._window.deliveries:
+            if exactly_once and packet_ids is not None and packet_ids[position] in self._window.deliveries:
                 position += 1
                 continue
             if qos:

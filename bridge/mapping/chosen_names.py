@@ -83,9 +83,9 @@ class ChosenNames:
 
     def object_name(self, kind: ObjectKind, name: str) -> None:
         """Check the name of a queue, or a topic string. Raises Unmappable."""
-        for rule, what in self._rules[kind]:
+        for rule, description in self._rules[kind]:
             if _compiled(rule).match(name) is not None:
-                self._require(name, what, self._objects)
+                self._require(name, description, self._objects)
                 return
 
     def rules(self, kind: ObjectKind) -> Iterator[tuple[str, str]]:
@@ -94,8 +94,8 @@ class ChosenNames:
         A name is rejected if the beginning matches, unless it matches `allowed`. {} in the reason stands for the first 100
         characters of the name, with `?` instead of CONTROL.
         """
-        for rule, what in self._rules[kind]:
-            yield f"^(?:{rule})", self._reason("{}", what)
+        for rule, description in self._rules[kind]:
+            yield f"^(?:{rule})", self._reason("{}", description)
 
     @property
     def allowed(self) -> str:
@@ -111,14 +111,14 @@ class ChosenNames:
         if _privileged_users().include(name) or user in map(as_mq_has_it, self._names.users):
             self._require(name, "a privileged user", self._users, USER)
 
-    def _require(self, name: str, what: str, allowed: list[str], prefix: str = "") -> None:
+    def _require(self, name: str, description: str, allowed: list[str], prefix: str = "") -> None:
         if not _matches(name, allowed):
             printable = _compiled(CONTROL).sub("?", name[:100])
-            raise Unmappable(cmqc.MQRC_NOT_AUTHORIZED, self._reason(printable, what, prefix))
+            raise Unmappable(cmqc.MQRC_NOT_AUTHORIZED, self._reason(printable, description, prefix))
 
-    def _reason(self, name: str, what: str, prefix: str = "") -> str:
+    def _reason(self, name: str, description: str, prefix: str = "") -> str:
         hint = f'hint: allow: ["{prefix}{name}"] in the {self._where}'
-        return f"'{name}' is {what}, and the message chose it ({hint})"
+        return f"'{name}' is {description}, and the message chose it ({hint})"
 
 
 def _matches(name: str, patterns: list[str]) -> bool:

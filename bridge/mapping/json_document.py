@@ -224,8 +224,8 @@ def parse_path(text: str, start: int = 0, ends: frozenset[str] = _ENDS) -> tuple
 def path_of(text: str, root: str = "$") -> PayloadPath:
     """Parse a text that is a query and begins with `root`. Raises PathError."""
     if not text.startswith(root):
-        what = "the payload" if root == "$" else "a part of the payload"
-        raise PathError(f"{text!r} is not a query of {what}: it begins with {root}, such as {root}.device.id", 0)
+        subject = "the payload" if root == "$" else "a part of the payload"
+        raise PathError(f"{text!r} is not a query of {subject}: it begins with {root}, such as {root}.device.id", 0)
     path, end = parse_path(text)
     if end < len(text):
         raise PathError(_fault(text, end), end)

@@ -70,15 +70,15 @@ class _Keys(Generic[Value]):
     def commit(self) -> int:
         """Make the values of the unit of work permanent. Return the number of keys forgotten because of the maximum."""
         self._before.clear()
-        forgotten = 0
+        evicted_count = 0
         while self._values:
             key = next(iter(self._values))
             is_of_use = self._is_of_use(self._values[key])
             if is_of_use and len(self._values) <= self._max_keys:
                 break
             del self._values[key]
-            forgotten += is_of_use
-        return forgotten
+            evicted_count += is_of_use
+        return evicted_count
 
     def back_out(self) -> None:
         """Restore the values before the unit of work."""

@@ -27,11 +27,11 @@ _HEXADECIMAL = re.compile(r"[0-9A-Fa-f]{48}")
 _IDENTIFIER_LENGTH = 24
 
 
-def queue_name(text: str, what: str = "queue", reason: int = cmqc.MQRC_OBJECT_NAME_ERROR) -> str:
+def queue_name(text: str, noun: str = "queue", reason: int = cmqc.MQRC_OBJECT_NAME_ERROR) -> str:
     """Validate a queue name: 1 to 48 of MQ's characters. Returns it unchanged."""
     if not is_object_name(text):
         rule = "1 to 48 of the characters A-Z a-z 0-9 . _ / %"
-        raise Unmappable(reason, f"{_cut(text)} is not a valid name for a {what}, which has {rule}")
+        raise Unmappable(reason, f"{_cut(text)} is not a valid name for a {noun}, which has {rule}")
     return text
 
 
@@ -102,10 +102,10 @@ def _check_range(number: float, dt: str | None, text: str) -> None:
             raise ValueError("it is beyond the range of 32 bits") from error
 
 
-def mqtt_string(text: str, what: str, reason: int = cmqc.MQRC_NOT_CONVERTED) -> str:
+def mqtt_string(text: str, noun: str, reason: int = cmqc.MQRC_NOT_CONVERTED) -> str:
     """Validate an MQTT UTF-8 string. Returns it unchanged."""
     if not is_mqtt_string(text):
-        why = f"{_cut(text)} is not a valid {what}, which has at most {MQTT_LENGTH} bytes and no U+0000"
+        why = f"{_cut(text)} is not a valid {noun}, which has at most {MQTT_LENGTH} bytes and no U+0000"
         raise Unmappable(reason, why)
     return text
 
@@ -175,8 +175,8 @@ CHECKS: Mapping[str, Callable[[str], Any]] = {
     "CorrelId": partial(identifier, field="CorrelId", reason=cmqc.MQRC_CORREL_ID_ERROR),
     "UserIdentifier": user_identifier,
     "Correlation Data": correlation,
-    "Content Type": partial(mqtt_string, what="Content Type"),
-    "User Property": partial(mqtt_string, what="value of a user property"),
+    "Content Type": partial(mqtt_string, noun="Content Type"),
+    "User Property": partial(mqtt_string, noun="value of a user property"),
     "text": str,
 }
 #: The checks of fields that consist of bytes -> the function for the result of a template with the filter `bytes`.

@@ -166,20 +166,20 @@ def overlaps(destination: Sequence[str], source: Sequence[str]) -> bool:
     start = (0, 0, False)
     reached, waiting = {start}, [start]
     while waiting:
-        at, to, begun = waiting.pop()
+        at, to, has_consumed = waiting.pop()
         if (at, to) == ends:
             return True
         mine = destination[at] if at < ends[0] else None
         right = source[to] if to < ends[1] else None
         following = []
         if mine == "#":
-            following.append((at + 1, to, begun))
+            following.append((at + 1, to, has_consumed))
         if right == "#":
-            following.append((at, to + 1, begun))
+            following.append((at, to + 1, has_consumed))
         if mine is not None and right is not None and (mine in ("+", "#") or right in ("+", "#") or mine == right):
             # Consume one level of both. A # remains, to consume more.
             literal = mine if mine not in ("+", "#") else right
-            if begun or not shy or not literal.startswith("$"):
+            if has_consumed or not shy or not literal.startswith("$"):
                 following.append((at + (mine != "#"), to + (right != "#"), True))
         for state in following:
             if state not in reached:

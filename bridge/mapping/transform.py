@@ -149,14 +149,14 @@ def _names_of(text: str, root: str, location: Location) -> tuple[str, ...]:
 
 def _kept(document: dict[str, Any], paths: Collection[tuple[str, ...]]) -> dict[str, Any]:
     """Return the members of a document that the paths select, in the order of the document."""
-    kept = {}
+    selected = {}
     for name, value in document.items():
         rests = [path[1:] for path in paths if path[0] == name]
         if not all(rests):
-            kept[name] = value
+            selected[name] = value
         elif rests and isinstance(value, dict) and (members := _kept(value, rests)):
-            kept[name] = members
-    return kept
+            selected[name] = members
+    return selected
 
 
 def _without(document: dict[str, Any], paths: Collection[tuple[str, ...]]) -> dict[str, Any]:

@@ -151,8 +151,8 @@ class Trial(msgspec.Struct, frozen=True):
         if publications is None:
             if rule.queue is not None:
                 dead_lettered = rule.config.filter.others == "dead-letter"
-                what = "goes to the dead-letter queue" if dead_lettered else "is discarded"
-                raise NotTaken(f"its filter does not accept it, and the message {what} (filter.others)")
+                fate = "goes to the dead-letter queue" if dead_lettered else "is discarded"
+                raise NotTaken(f"its filter does not accept it, and the message {fate} (filter.others)")
             if (other := rule.accepted_elsewhere(message, topic)) is not None:
                 raise NotTaken(f"mapping {other} in its otherwise accepts it")
             is_taken = self._filtered(

@@ -305,17 +305,17 @@ class DeadLetterQueue:
         again, its original dead-letter time is restored. Raises MQError if the connection is lost.
         """
         destinations = Destinations(self._connection, self.queue_manager, sources or {})
-        awaited: list[_PendingRetry] = []
+        pending_retries: list[_PendingRetry] = []
         for letter, md, data in self.take(selection, count=count):
             outcome = self._retry(letter, md, data, to, destinations)
             if isinstance(outcome, Retried):
                 yield outcome
                 continue
-            awaited.append(outcome)
-            if len(awaited) == _MAX_PENDING:
-                yield from self._outcomes(awaited, transmission_queue, timeout)
-                awaited = []
-        yield from self._outcomes(awaited, transmission_queue, timeout)
+            pending_retries.append(outcome)
+            if len(pending_retries) == _MAX_PENDING:
+                yield from self._outcomes(pending_retries, transmission_queue, timeout)
+                pending_retries = []
+        yield from self._outcomes(pending_retries, transmission_queue, timeout)
 
     def _retry(
         self, letter: Letter, md: MQMD, data: bytes, to: str, destinations: Destinations
@@ -344,14 +344,16 @@ class DeadLetterQueue:
             return _PendingRetry(letter, bare, md, header)
         return Retried(letter=letter, place=place)
 
-    def _outcomes(self, awaited: list[_PendingRetry], transmission_queue: str, timeout: float) -> Iterator[Retried]:
+    def _outcomes(
+        self, pending_retries: list[_PendingRetry], transmission_queue: str, timeout: float
+    ) -> Iterator[Retried]:
         """Yield the outcome of each message within `timeout` seconds."""
         deadline, pause = time.monotonic() + timeout, _MIN_PAUSE
-        reasons = [""] * len(awaited)
-        while awaited:
+        reasons = [""] * len(pending_retries)
+        while pending_retries:
             remaining: list[_PendingRetry] = []
             waiting: list[str] = []
-            for pending, reason in zip(awaited, reasons, strict=True):
+            for pending, reason in zip(pending_retries, reasons, strict=True):
                 # If a mapping is blocked, this loop searches a long queue for each of many messages.
                 if time.monotonic() >= deadline:
                     remaining.append(pending)
@@ -368,14 +370,14 @@ class DeadLetterQueue:
                     waiting.append(why)
                 else:
                     yield Retried(letter=pending.letter, place=pending.delivery.place)
-            awaited, reasons = remaining, waiting
-            if awaited and time.monotonic() >= deadline:
+            pending_retries, reasons = remaining, waiting
+            if pending_retries and time.monotonic() >= deadline:
                 for pending, why in zip(remaining, waiting, strict=True):
                     yield Retried(
                         letter=pending.letter, place=pending.delivery.place, outcome=RetryOutcome.WAITING, failure=why
                     )
                 return
-            if awaited:
+            if pending_retries:
                 time.sleep(pause)
                 pause = min(pause * 2, _MAX_PAUSE)
 

@@ -55,9 +55,9 @@ def definitions(
             )
 
 
-def _shown(connection: Connection, what: str) -> list[dict[str, str | int]]:
+def _shown(connection: Connection, selection: str) -> list[dict[str, str | int]]:
     """Return the objects of a DISPLAY command with all attributes."""
-    noun, _, rest = what.partition(" ")
+    noun, _, rest = selection.partition(" ")
     every = "" if noun.startswith(("CHLAUTH", "AUTHREC")) else " ALL"
     return [
         attributes

@@ -115,7 +115,7 @@ class ExchangeRecord:
 
     def __init__(self, connection: Connection, session: LinkSession, epoch: str = "") -> None:
         """Open the queue. Raises MQError."""
-        self._state = MappingState(connection, session.key, what=_EXCHANGES)
+        self._state = MappingState(connection, session.key, kind=_EXCHANGES)
         self._epoch = epoch
         #: whether `load` has found a record of this epoch
         self.found = False
@@ -196,9 +196,9 @@ class LinkSessions:
         self._connection = connection
 
     @contextlib.contextmanager
-    def _opened(self, name: str, what: str) -> Iterator[MappingState]:
+    def _opened(self, name: str, kind: str) -> Iterator[MappingState]:
         """Open a record and close it afterwards: the connection may be used for weeks, and has 256 handles (MAXHANDS)."""
-        state = MappingState(self._connection, name, what=what)
+        state = MappingState(self._connection, name, kind=kind)
         try:
             yield state
         finally:

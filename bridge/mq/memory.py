@@ -216,10 +216,10 @@ class MemoryWatermark:
             return
         limit = self.watermark * RECOVERY_SHARE if self.above else self.watermark
         if self.used > limit and time.monotonic() >= self._trim_at:
-            began = time.monotonic()
+            start = time.monotonic()
             self._trim()
-            ended = time.monotonic()
-            self._trim_at = ended + max(TRIM_INTERVAL, (ended - began) / TRIM_SHARE)
+            end = time.monotonic()
+            self._trim_at = end + max(TRIM_INTERVAL, (end - start) / TRIM_SHARE)
             self.used = resident_memory() + self._children
         if self.above or self.used <= limit:
             return

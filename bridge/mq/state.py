@@ -86,18 +86,18 @@ class StateQueue:
 _MARK = b"R"
 
 
-def correl_id_of(what: str, name: str) -> bytes:
+def correl_id_of(kind: str, name: str) -> bytes:
     """Return the CorrelId of the messages of one kind about one mapping, session or program."""
-    return hashlib.sha256(f"mqbridge {what} {name}".encode()).digest()[:24]
+    return hashlib.sha256(f"mqbridge {kind} {name}".encode()).digest()[:24]
 
 
 class MappingState:
     """One record, found by its kind and name. One connection at a time saves it."""
 
-    def __init__(self, connection: Connection, name: str, *, what: str = "mapping") -> None:
-        """Open the queue. `what` is the kind of the record. Raises MQError."""
+    def __init__(self, connection: Connection, name: str, *, kind: str = "mapping") -> None:
+        """Open the queue. Raises MQError."""
         self._connection = connection
-        self._correl_id = correl_id_of(what, name)
+        self._correl_id = correl_id_of(kind, name)
         self._queue = StateQueue(connection, MAPPING_STATE_QUEUE)
 
     def load(self, *, create: bool = True) -> bytes | None:

@@ -175,13 +175,13 @@ class Worker(ABC, Generic[Job]):
         if commits is None:
             connection.commit()
             return
-        began = time.perf_counter()
+        start = time.perf_counter()
         try:
             connection.commit()
         except MQError:
             commits.fail()
             raise
-        commits.count(units, 0, time.perf_counter() - began)
+        commits.count(units, 0, time.perf_counter() - start)
 
     def start(self) -> None:
         """Start the thread, which connects to the queue manager."""
@@ -365,8 +365,8 @@ class Worker(ABC, Generic[Job]):
                     # The list of problems reports a lost queue manager once for all workers.
                     log.info("MQB4014I %s: not reconnected (attempt %d): %s", self.name, number, error)
                 else:
-                    what = "an object or authority" if self._lacks else "the queue manager"
-                    log.warning("MQB4003W %s: waiting for %s (attempt %d): %s", self.name, what, number, error)
+                    resource = "an object or authority" if self._lacks else "the queue manager"
+                    log.warning("MQB4003W %s: waiting for %s (attempt %d): %s", self.name, resource, number, error)
 
         def pause(seconds: float) -> None:
             with self._changed:

@@ -385,8 +385,8 @@ _CODECS: dict[PropertyKind, Callable[[PropertyRow], tuple[_Reader, _Writer]]] = 
 _BY_FIELD = {row.field: (row, *_CODECS[row.kind](row)) for row in PROPERTIES if row.kind in _CODECS}
 _READABLE = {
     place: {
-        row.identifier: (field, place in row.repeated, read)
-        for field, (row, read, _) in _BY_FIELD.items()
+        row.identifier: (field, place in row.repeated, decode)
+        for field, (row, decode, _) in _BY_FIELD.items()
         if place in row.places
     }
     for place in ANYWHERE

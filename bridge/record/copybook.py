@@ -390,9 +390,9 @@ class _CopyStatement:
     def _peek(self) -> str:
         return self._words[self.end].upper if self.end < len(self._words) else ""
 
-    def _next(self, what: str) -> _Word:
+    def _next(self, element: str) -> _Word:
         if self.end >= len(self._words):
-            raise CopybookError(self.position, f"the COPY statement does not end: {what} is missing")
+            raise CopybookError(self.position, f"the COPY statement does not end: {element} is missing")
         self.end += 1
         return self._words[self.end - 1]
 
@@ -510,8 +510,10 @@ class _Entry:
         if level == 88:
             return None
         if not 1 <= level <= 49:
-            what = {66: " (RENAMES)", 77: " (independent items)"}.get(level, "")
-            raise CopybookError(word.position, f"level {word.text}{what} is not supported: levels are 01 to 49 and 88")
+            description = {66: " (RENAMES)", 77: " (independent items)"}.get(level, "")
+            raise CopybookError(
+                word.position, f"level {word.text}{description} is not supported: levels are 01 to 49 and 88"
+            )
         self._declaration = Declaration(level, None, word.position)
         if self._peek() == "FILLER":
             self._next()

@@ -313,8 +313,8 @@ class _Builder:
         by_path = {path_of(redefinition.first): redefinition for redefinition in self._redefinitions}
         matches = [redefinition for path, redefinition in by_path.items() if option in (path, path.rpartition(".")[2])]
         if len(matches) != 1:
-            what = f"{option} is the name of {len(matches)} items" if matches else f"nothing redefines {option}"
-            raise LayoutError(("redefines", option), f"{what} (redefined items: {', '.join(by_path) or 'none'})")
+            problem = f"{option} is the name of {len(matches)} items" if matches else f"nothing redefines {option}"
+            raise LayoutError(("redefines", option), f"{problem} (redefined items: {', '.join(by_path) or 'none'})")
         return matches[0]
 
 
@@ -380,8 +380,8 @@ def _choice(
     first = redefinition.first
     field = _field_in_scope(first, choice.field)
     if field is None or field.is_group or field.occurs is not None:
-        what = "is not a field of the record" if field is None else "is not a single value"
-        raise LayoutError(("redefines", option, "field"), f"{choice.field} {what}")
+        problem = "is not a field of the record" if field is None else "is not a single value"
+        raise LayoutError(("redefines", option, "field"), f"{choice.field} {problem}")
     if field.table is not None and field.table is not first.table:
         raise LayoutError(("redefines", option, "field"), f"{choice.field} belongs to another table")
     items = {value: item_of(name, "items", value) for value, name in choice.items.items()}
@@ -416,8 +416,8 @@ def _count_of(record: RecordItem, tables: Sequence[RecordItem]) -> RecordItem:
         part = part.parent
     counts = [item for _, item in _items_of(record, 0) if item.title == occurs.depending]
     if len(counts) != 1:
-        what = "is not an item of the record" if not counts else "is the name of several items"
-        raise CopybookError(at, f"{table.title}: {occurs.depending} {what}")
+        problem = "is not an item of the record" if not counts else "is the name of several items"
+        raise CopybookError(at, f"{table.title}: {occurs.depending} {problem}")
     count = counts[0]
     picture = count.picture
     if picture is None or not picture.is_numeric or picture.scale or count.table is not None:

@@ -65,8 +65,8 @@ def _symbols(text: str) -> list[tuple[str, int]]:
         symbol = _SYMBOL.match(text, position)
         if symbol is None:
             kind = _UNSUPPORTED.get(text[position])
-            what = f"symbol {text[position]!r}" + (f" ({kind} characters)" if kind else "")
-            raise PictureError(f"PICTURE {text}: {what} is not supported", position)
+            description = f"symbol {text[position]!r}" + (f" ({kind} characters)" if kind else "")
+            raise PictureError(f"PICTURE {text}: {description} is not supported", position)
         count = 1 if symbol[2] is None else int(symbol[2])
         if not count:
             raise PictureError(f"PICTURE {text}: {symbol[0]} repeats a symbol 0 times", position)

@@ -77,13 +77,13 @@ class _Gathering:
 
     def left_out(self, event: str, source: str, now: float) -> int | None:
         """Return the number of entries omitted before this one, or None if this one must be omitted too."""
-        begun, count = self._kinds.get((event, source), (now, 0))
+        start, count = self._kinds.get((event, source), (now, 0))
         left_out = 0
-        if now - begun >= INTERVAL:
-            begun, count, left_out = now, 0, max(0, count - MAX_ENTRIES)
+        if now - start >= INTERVAL:
+            start, count, left_out = now, 0, max(0, count - MAX_ENTRIES)
         elif count == 0 and len(self._kinds) >= MAX_KINDS:
             del self._kinds[next(iter(self._kinds))]
-        self._kinds[event, source] = begun, count + 1
+        self._kinds[event, source] = start, count + 1
         return left_out if count < MAX_ENTRIES else None
 
 

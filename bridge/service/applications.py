@@ -63,10 +63,10 @@ _FAILURES: Final[Mapping[int, ApplicationFailure]] = {
 }
 
 
-def _failed(what: str, code: int, reason: str | None = None) -> ApplicationFailed:
+def _failed(operation: str, code: int, reason: str | None = None) -> ApplicationFailed:
     """Return the exception for an MQTT 5 reason code."""
     failure = _FAILURES.get(code, ApplicationFailure.UNAVAILABLE)
-    return ApplicationFailed(failure, f"{what}: {reason or _NAMES.get(code, code)}")
+    return ApplicationFailed(failure, f"{operation}: {reason or _NAMES.get(code, code)}")
 
 
 def _silence() -> ApplicationFailed:
@@ -80,12 +80,12 @@ def _silence() -> ApplicationFailed:
 class MemoryTransport(asyncio.Transport):
     """The bridge's end of a connection in memory. Both directions are delivered in a later turn of the event loop."""
 
-    def __init__(self, name: str, received: Callable[[bytes], None], lost: Callable[[], None]) -> None:
-        """`received` is called with the bytes of MQTT packets from the bridge, and `lost` at the end of the connection."""
+    def __init__(self, name: str, on_received: Callable[[bytes], None], on_lost: Callable[[], None]) -> None:
+        """`on_received` is called with MQTT packets from the bridge, and `on_lost` at the end of the connection."""
         super().__init__({"peername": f"application {name}"})
         self._loop = asyncio.get_running_loop()
-        self._received = received
-        self._lost = lost
+        self._received = on_received
+        self._lost = on_lost
         self._protocol: StreamConnection | None = None
         #: MQTT packets of the application that the bridge has not read yet
         self._pending: deque[bytes] = deque()

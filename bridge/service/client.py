@@ -264,12 +264,12 @@ class Turns:
         try:
             while self._jobs and self._spent < SECONDS_PER_TURN:
                 job = self._jobs.popleft()
-                began = time.perf_counter()
+                start = time.perf_counter()
                 try:
                     job()
                 except Exception:
                     log.exception("MQB0010E a job of the event loop failed; other jobs continue")
-                self._spent += time.perf_counter() - began
+                self._spent += time.perf_counter() - start
         finally:
             self._running = False
             self.waiting = bool(self._jobs)
@@ -299,10 +299,10 @@ class Sequences:
         """
         guarded = _guarded(client, sequence)
         try:
-            awaited = guarded.send(None)
+            awaitable = guarded.send(None)
         except StopIteration:
             return None
-        task = asyncio.get_running_loop().create_task(_rest(guarded, awaited))
+        task = asyncio.get_running_loop().create_task(_rest(guarded, awaitable))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -317,29 +317,29 @@ async def _guarded(client: Client, sequence: Coroutine[Any, Any, None]) -> None:
         client.close("", ReasonCode.UNSPECIFIED_ERROR)
 
 
-async def _rest(coroutine: Coroutine[Any, Any, None], awaited: object) -> None:
-    await _Started(coroutine, awaited)
+async def _rest(coroutine: Coroutine[Any, Any, None], awaitable: object) -> None:
+    await _Started(coroutine, awaitable)
 
 
 class _Started:
     """A coroutine that has run up to an await, as an awaitable."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, None], awaited: object) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, None], awaitable: object) -> None:
         self._coroutine = coroutine
-        self._awaited = awaited
+        self._awaited = awaitable
 
     def __await__(self) -> Generator[Any, Any, None]:
-        coroutine, awaited = self._coroutine, self._awaited
+        coroutine, awaitable = self._coroutine, self._awaited
         while True:
             try:
                 try:
-                    result = yield awaited
+                    result = yield awaitable
                 except GeneratorExit:
                     coroutine.close()
                     raise
                 except BaseException as error:
-                    awaited = coroutine.throw(error)
+                    awaitable = coroutine.throw(error)
                 else:
-                    awaited = coroutine.send(result)
+                    awaitable = coroutine.send(result)
             except StopIteration:
                 return

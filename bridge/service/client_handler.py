@@ -223,7 +223,7 @@ class ClientHandler:
         if completion.failure:
             session.failed(effects)
             if not session.connected:
-                service.delivery.take_back(session, sent=True)
+                service.delivery.take_back(session, include_sent=True)
             self._close(
                 session,
                 f"its messages cannot be committed: {cmqc.reason_name(completion.failure)} ({completion.failure}); "
@@ -286,23 +286,25 @@ class ClientHandler:
         message = effects.publications[index][0]
         self._service.delivery.save(session)
         user = session.identity.user.decode("utf-8", "replace")
-        what = (
+        description = (
             f"rejected publication to {message.topic[:200]!r} as user {user!r}: {cmqc.reason_name(reason)} ({reason})"
         )
         facts = {}
         if violation := effects.invalid.get(index):
-            what, facts = f"{what}: {violation}", {"why": violation}
+            description, facts = f"{description}: {violation}", {"why": violation}
         audit_log.note(
             "publication refused", client.peer, channel=client.channel.name, topic=message.topic, reason=reason, **facts
         )
         if all(effects.publications[index][0].qos == 0 for index in refusals):
-            log.warning("MQB2301W client %s: %s; lost, because it had QoS 0", client.peer, what)
+            log.warning("MQB2301W client %s: %s; lost, because it had QoS 0", client.peer, description)
             return
         self._service.events.publish(PublicationRejected(session, message, reason))
         if client.protocol.level == LEVEL_MQTT_5:
-            log.warning("MQB2302W client %s: %s; reported to the client", client.peer, what)
+            log.warning("MQB2302W client %s: %s; reported to the client", client.peer, description)
         else:
-            self._close(session, f"{what}; it is not acknowledged", reason_code_of(reason, PacketType.DISCONNECT))
+            self._close(
+                session, f"{description}; it is not acknowledged", reason_code_of(reason, PacketType.DISCONNECT)
+            )
 
     def _close(self, session: Session, why: str, reason_code: ReasonCode) -> None:
         """Close the connection of the packets, and the connection to which the client has moved since."""
@@ -325,7 +327,7 @@ class ClientHandler:
         if session is not None:
             session.outbox.pause()
             if session.shares:
-                self._service.delivery.take_back(session, sent=False)
+                self._service.delivery.take_back(session, include_sent=False)
 
     def resume_writing(self) -> None:
         """Resume sending: the client has read the pending output."""

@@ -143,8 +143,8 @@ class Handshake:
             code = ConnackCode.SERVER_UNAVAILABLE
             if reason == cmqc.MQRC_NOT_AUTHORIZED:
                 code = ConnackCode.NOT_AUTHORIZED
-            what = f"user {user!r} may not receive messages: put to {self._service.backend.transmission_queue}"
-            raise Rejected(code, f"{what}: {cmqc.reason_name(reason)} ({reason})")
+            problem = f"user {user!r} may not receive messages: put to {self._service.backend.transmission_queue}"
+            raise Rejected(code, f"{problem}: {cmqc.reason_name(reason)} ({reason})")
         await self._take_up_session(identity)
 
     def _still_waiting(self) -> None:

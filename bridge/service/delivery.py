@@ -399,9 +399,9 @@ class DeliveryService:
         for refusal in effects.refusals:
             self.reject(session.client_id, refusal)
 
-    def take_back(self, session: Session, *, sent: bool) -> None:
-        """Redistribute a session's messages of shares that were not sent or, with `sent`, not acknowledged."""
-        shares = self.shares.take_back(session, sent=sent)
+    def take_back(self, session: Session, *, include_sent: bool) -> None:
+        """Redistribute a session's messages of shares that were not sent or, with `include_sent`, not acknowledged."""
+        shares = self.shares.take_back(session, include_sent=include_sent)
         if self._requests is not None:
             shares = self.shares.of(session)
         if shares:

@@ -334,9 +334,9 @@ class EventLoopLag:
 
     async def _measure(self) -> None:
         while True:
-            began = time.perf_counter()
+            start = time.perf_counter()
             await asyncio.sleep(_LAG_INTERVAL)
-            late = max(time.perf_counter() - began - _LAG_INTERVAL, 0.0)
+            late = max(time.perf_counter() - start - _LAG_INTERVAL, 0.0)
             self._lag.observe(late)
             self._last.append(late)
             self._tick()
@@ -394,8 +394,8 @@ def _add(samples: Samples, status: QueueManagerStatus, manager: tuple[str, str],
     if status.disk_free is not None and status.disk_size is not None:
         samples.add("mqbridge_disk_free_bytes", status.disk_free)
         samples.add("mqbridge_disk_size_bytes", status.disk_size)
-    for what, size in status.file_sizes.items():
-        samples.add("mqbridge_recovery_log_file_bytes", size, what)
+    for kind, size in status.file_sizes.items():
+        samples.add("mqbridge_recovery_log_file_bytes", size, kind)
 
 
 #: Number of sessions processed per turn of the event loop.

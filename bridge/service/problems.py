@@ -351,9 +351,9 @@ class Rejections:
         if not event.by_limit:  # otherwise reported as a problem of the limit
             self._note(event.channel, event.reason.name, event.what, "MQB1201W", 1)
 
-    def _note(self, channel: str, cause: str, what: str, identifier: str, number: int) -> None:
+    def _note(self, channel: str, cause: str, description: str, identifier: str, number: int) -> None:
         last = self._last.setdefault(channel, deque(maxlen=1_000))
-        last.extend([_Rejection(time.monotonic(), cause, what, identifier)] * min(number, 1_000))
+        last.extend([_Rejection(time.monotonic(), cause, description, identifier)] * min(number, 1_000))
 
     def problems(self) -> Iterator[Problem]:
         """Yield a problem for each channel that rejected many connections recently, with their most common cause."""

@@ -311,10 +311,10 @@ class MappingRecorder:
         self._mapping = mapping
         self._producer = producer
 
-    def settled(self, fates: list[Fate], began: int, queue: str) -> None:
+    def settled(self, fates: list[Fate], start: int, queue: str) -> None:
         """Record the messages of a committed unit of work.
 
-        `began` is in microseconds since the epoch. `queue` is empty if the source is a topic or link.
+        `start` is in microseconds since the epoch. `queue` is empty if the source is a topic or link.
         """
         if not fates:
             return
@@ -325,7 +325,7 @@ class MappingRecorder:
             else _arrived(message, outcome, reason, destination)
             for message, outcome, reason, destination in fates
         ]
-        self._producer.add(now, encode(MappedEvent(now, self._mapping, began, messages)), len(messages))
+        self._producer.add(now, encode(MappedEvent(now, self._mapping, start, messages)), len(messages))
 
 
 def _taken(message: Got, outcome: Outcome, reason: str | None, destination: str | None, queue: str) -> TakenMessage:

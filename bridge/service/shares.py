@@ -72,23 +72,23 @@ class Share:
             self._turns.remove(member)
             self._left.append(session)
 
-    def take_back(self, session: Session, taken: Sequence[Transmission], sent: dict[int, int]) -> None:
+    def take_back(self, session: Session, transmissions: Sequence[Transmission], packet_ids: dict[int, int]) -> None:
         """Return a session's messages to the backlog in their original order.
 
-        `sent` contains the packet identifiers of messages that were sent before, by message number.
+        `packet_ids` contains the packet identifiers of messages that were sent before, by message number.
         """
-        self.restore(taken)
+        self.restore(transmissions)
         member = self.members.get(session.client_id)
         if member is not None:
             if member.sent:
                 unacknowledged = self._unacknowledged()
-                sent = {number: at for number, at in member.sent.items() if number in unacknowledged} | sent
-            member.sent = sent
+                packet_ids = {number: at for number, at in member.sent.items() if number in unacknowledged} | packet_ids
+            member.sent = packet_ids
 
-    def restore(self, taken: Sequence[Transmission]) -> None:
+    def restore(self, transmissions: Sequence[Transmission]) -> None:
         """Return messages to the backlog in their original order."""
         waiting = self.waiting
-        front = sorted(taken, key=_number)
+        front = sorted(transmissions, key=_number)
         last = front[-1].msg_number
         while waiting and waiting.messages[0].msg_number < last:
             front.append(waiting.popleft())
@@ -116,11 +116,13 @@ class Share:
         """Return the numbers of all messages of the share, waiting or held by sessions."""
         name = self.subscription.remote_queue_manager
         self._left = [
-            session for session in self._left if any(held.client_id == name for held in session.outbox.pending())
+            session
+            for session in self._left
+            if any(transmission.client_id == name for transmission in session.outbox.pending())
         ]
         sessions = [*(member.session for member in self.members.values()), *self._left]
-        held = [transmission for session in sessions for transmission in session.outbox.pending()]
-        return {transmission.msg_number for transmission in [*self.waiting, *held]}
+        in_flight = [transmission for session in sessions for transmission in session.outbox.pending()]
+        return {transmission.msg_number for transmission in [*self.waiting, *in_flight]}
 
     def uncertain(self) -> None:
         """After a crash, note that waiting messages may have been sent to members that were connected before."""
@@ -196,7 +198,7 @@ class Shares(dict[str, Share]):
             session.shares[first] = session.shares.pop(first)
         return shares
 
-    def take_back(self, session: Session, *, sent: bool) -> list[Share]:
+    def take_back(self, session: Session, *, include_sent: bool) -> list[Share]:
         """Return unsent (with `sent`, also unacknowledged) messages of a session to its shares' backlogs.
 
         Return the affected shares.
@@ -206,17 +208,17 @@ class Shares(dict[str, Share]):
         def shared(transmission: Transmission) -> bool:
             return transmission.client_id in self
 
-        in_flight = outbox.withdraw_sent(shared) if sent else []
-        taken: dict[str, list[Transmission]] = {}
+        in_flight = outbox.withdraw_sent(shared) if include_sent else []
+        by_share: dict[str, list[Transmission]] = {}
         for _, transmission in in_flight + outbox.withdraw_waiting(shared):
-            taken.setdefault(transmission.client_id, []).append(transmission)
+            by_share.setdefault(transmission.client_id, []).append(transmission)
         sent_before = {transmission.msg_number: packet_id for packet_id, transmission in in_flight}
-        for name, transmissions in taken.items():
+        for name, transmissions in by_share.items():
             numbers = [
                 transmission.msg_number for transmission in transmissions if transmission.msg_number in sent_before
             ]
             self[name].take_back(session, transmissions, {number: sent_before[number] for number in numbers})
-        return [self[name] for name in taken]
+        return [self[name] for name in by_share]
 
     def drop(self, share: Share) -> bool:
         """Remove a share without members and return whether it was removed."""

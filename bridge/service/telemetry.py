@@ -435,7 +435,7 @@ class TelemetryService:
             del self.clients[session.client_id]
         audit_log.note("disconnected", client.peer, channel=client.channel.name)
         session.detach(time.time())
-        self.delivery.take_back(session, sent=True)
+        self.delivery.take_back(session, include_sent=True)
         transport = client.transport
         ended = ClientDisconnected(session, transport.end_reason, client.peer.address, transport.end_text)
         self.events.publish(ended)
@@ -526,7 +526,7 @@ class TelemetryService:
     def leave_share(self, session: Session, share: Share) -> None:
         """Remove a session from a share. Its unsent messages go to other members (MQTT-3.10.4-3)."""
         share.remove(session)
-        self.delivery.take_back(session, sent=False)
+        self.delivery.take_back(session, include_sent=False)
         name = share.subscription.remote_queue_manager
         _, user_data = session.shares.pop(name, ("", ""))
         # The session completes the delivery of its sent messages (MQTT-3.10.4-3), even after a restart.
@@ -535,7 +535,7 @@ class TelemetryService:
 
     def _leave_all(self, session: Session) -> None:
         """Remove an ending session from its shares. Its unacknowledged messages go to other members."""
-        self.delivery.take_back(session, sent=True)
+        self.delivery.take_back(session, include_sent=True)
         for share in self.delivery.shares.of(session):
             share.remove(session)
             self.end_share(share)

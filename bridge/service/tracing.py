@@ -72,12 +72,12 @@ class PublicationTraces:
         Must be called before the unit is submitted. Traced messages carry the context of their `put` afterwards. `received`
         is in microseconds since the epoch.
         """
-        begun = sampled(self._sample, len(publications))
+        sampled_indexes = sampled(self._sample, len(publications))
         # Before MQTT 5, no message has a context, so only the sample counts.
-        if not begun and session.level < LEVEL_MQTT_5:
+        if not sampled_indexes and session.level < LEVEL_MQTT_5:
             return ended
         try:
-            traced = self._begin(publications, frozenset(begun))
+            traced = self._begin(publications, frozenset(sampled_indexes))
         except Exception:
             log.exception("MQB9305E tracing publications failed; messages are not affected")
             return ended
@@ -98,16 +98,16 @@ class PublicationTraces:
 
         return traced_end
 
-    def _begin(self, publications: Publications, begun: Set[int]) -> list[Traced]:
-        """Set the `put` context of messages that have a sampled context or whose index is in `begun`."""
+    def _begin(self, publications: Publications, sampled_indexes: Set[int]) -> list[Traced]:
+        """Set the `put` context of messages that have a sampled context or whose index is in `sampled_indexes`."""
         traced = []
         for index, (message, _) in enumerate(publications):
-            if message.properties is None and not begun:
+            if message.properties is None and not sampled_indexes:
                 continue
             properties = message.properties
             user_property = () if properties is None else properties.user_property
             parent = context_in(user_property) if user_property else None
-            if not parent.sampled if parent is not None else index not in begun:
+            if not parent.sampled if parent is not None else index not in sampled_indexes:
                 continue
             publish = child_of(parent)
             put_context = child_of(publish)
@@ -296,22 +296,22 @@ class MappingTraces:
         """Forget the span of a message that stays at the source."""
         self._begun.pop(id(incoming), None)
 
-    def settled(self, fates: Sequence[Fate], began: int) -> None:
-        """Create the spans of messages after the commit of their unit of work. `began` is in microseconds since the epoch."""
+    def settled(self, fates: Sequence[Fate], start: int) -> None:
+        """Create the spans of messages after the commit of their unit of work. `start` is in microseconds since the epoch."""
         if not self._begun:
             return
         try:
-            self._settled(fates, began)
+            self._settled(fates, start)
         except Exception:
             log.exception("MQB9304E mapping %s: spans were lost; messages are not affected", self._mapping)
 
-    def _settled(self, fates: Sequence[Fate], began: int) -> None:
+    def _settled(self, fates: Sequence[Fate], start: int) -> None:
         end = time.time_ns()
         for incoming, outcome, reason, to in fates:
-            begun = self._begun.pop(id(incoming), None)
-            if begun is None:
+            open_trace = self._begun.pop(id(incoming), None)
+            if open_trace is None:
                 continue
-            _, context, parent = begun
+            _, context, parent = open_trace
             destination = (to or "") if self._names else ""
             attributes = operation_attributes("ibmmq", "map", destination)
             attributes |= {"mqbridge.mapping": self._mapping, "mqbridge.outcome": outcome.value}
@@ -323,7 +323,7 @@ class MappingTraces:
                     kind="consumer",
                     context=context,
                     parent=parent,
-                    start=began * 1_000,
+                    start=start * 1_000,
                     end=end,
                     attributes=attributes,
                     error="" if outcome in _GOOD else _error(reason, outcome, names=self._names),

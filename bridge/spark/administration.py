@@ -181,9 +181,9 @@ class StatusRecord:
             recent=(*recent, (batch.at, batch.rows_in, batch.rows_out)),
         )
 
-    def failed(self, what: str, remedy: str = "") -> None:
+    def failed(self, error: str, remedy: str = "") -> None:
         """Record an error after which the pipeline is started again."""
-        self._change(state="failing", failing=True, last_error=LastError(time.time(), what, remedy))
+        self._change(state="failing", failing=True, last_error=LastError(time.time(), error, remedy))
 
     def ended(self, state: State) -> None:
         """Record the end."""
@@ -276,9 +276,9 @@ def staged_bytes(directory: Path) -> int:
     return size
 
 
-def request(directory: Path, what: PipelineRequest) -> None:
+def request(directory: Path, message: PipelineRequest) -> None:
     """Send a request to the process that runs a pipeline. Raises NoBridge."""
-    answer = ask(directory / CONTROL, what)
+    answer = ask(directory / CONTROL, message)
     if not answer.ok:
         raise NoBridge("; ".join(answer.lines))
 

@@ -136,19 +136,19 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
             ("to", "path"): path,
             ("checkpoint",): directory if stateful else None,
         }
-        known = f" ({', '.join(map(str, self.shared))})" if self.shared else ""
+        listed = f" ({', '.join(map(str, self.shared))})" if self.shared else ""
         for location, place in directories.items():
             if place is not None and not self.is_shared(place):
-                expected = f"a path below a directory of spark.shared{known}, because workers of {self.master} use it"
+                expected = f"a path below a directory of spark.shared{listed}, because workers of {self.master} use it"
                 yield location, expected, str(place.absolute())
         if str(_option(config, "embed")).lower() == "false" and not self.is_shared(directory):
-            shared = f"a path below a directory of spark.shared{known}"
+            shared = f"a path below a directory of spark.shared{listed}"
             expected = f"true, or as checkpoint {shared}, because workers read the spool"
             yield ("from", "options", "embed"), expected, "false"
         if not self.is_shared(directory) and (config.mapping or (to and to.mq) or (late and late.mq)):
             # A request of a mapping needs two messages.
             most = UNIT_ROWS // 2 if config.mapping else UNIT_ROWS
-            shared = f"a path below a directory of spark.shared{known}"
+            shared = f"a path below a directory of spark.shared{listed}"
             if config.source.archive is not None:
                 why = f"because workers of {self.master} stage batches of more than {most} rows there"
                 yield ("checkpoint",), f"{shared}, {why}", str(directory)

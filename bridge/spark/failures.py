@@ -181,18 +181,20 @@ _REMEDIES: Final = {
 
 def query_failure_of(error: BaseException) -> QueryFailure:
     """Return the failure for an error of Spark, a source or a destination."""
-    text, what = str(error), sentence_of(error)
+    text, description = str(error), sentence_of(error)
     if (match := _DATA.search(text)) is not None:
         sentence, line, column = " ".join(match[2].split()).rstrip("."), match[3], match[4]
         place = f" (line {line}, column {column} of select)" if line else ""
         return QueryFailure(f"{match[1]}: {sentence}{place}", _DATA_REMEDY, data=True, final=True)
     if isinstance(error, DeadLettersRejected):
-        return QueryFailure(what, _LETTERS_REMEDY)
+        return QueryFailure(description, _LETTERS_REMEDY)
     if (match := _REASON.search(text)) is not None:
         reason = int(match[1])
         default = "wait until the queue manager is available" if reason in LOST else "see the reason code"
-        return QueryFailure(what, _MQ_REMEDIES.get(reason, default))
+        return QueryFailure(description, _MQ_REMEDIES.get(reason, default))
     if _FINAL.search(text) or isinstance(error, SettingsChanged):
-        return QueryFailure(what, final=True)
+        return QueryFailure(description, final=True)
     raised = f"OSError: {text}" if isinstance(error, OSError) else text.rpartition(_TRACEBACK)[2]
-    return QueryFailure(what, next((remedy for pattern, remedy in _REMEDIES.items() if pattern.search(raised)), ""))
+    return QueryFailure(
+        description, next((remedy for pattern, remedy in _REMEDIES.items() if pattern.search(raised)), "")
+    )

@@ -152,5 +152,5 @@ def _wrong_type(document: str, path: str, declared: str) -> str:
         wrong += f" OR CAST({expression} AS DOUBLE) <> try_variant_get({document}, '$.{path}', 'double')"
     if declared in _FLOATING:  # a cast would make infinity of 1e999
         wrong += f" OR (abs({expression}) = double('Infinity') AND schema_of_variant({value}) <> 'STRING')"
-    what = f"concat('{path} of the payload is not {declared}: ', left(to_json({value}), 40))"
-    return f"CASE WHEN {value} IS NOT NULL AND NOT is_variant_null({value}) AND ({wrong}) THEN {what} END"
+    reason = f"concat('{path} of the payload is not {declared}: ', left(to_json({value}), 40))"
+    return f"CASE WHEN {value} IS NOT NULL AND NOT is_variant_null({value}) AND ({wrong}) THEN {reason} END"

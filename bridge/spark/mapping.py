@@ -152,18 +152,18 @@ def to_messages(
 
     Raises OptionError, ConfigurationError, RuleError.
     """
-    what = "to_messages"
-    rule: Any = _rule(what, profile, config, name, queue_manager, queue=queue, topic=topic)
+    caller = "to_messages"
+    rule: Any = _rule(caller, profile, config, name, queue_manager, queue=queue, topic=topic)
     by_column = False
     if rule is None:
-        rule = StandardToMq(_destination(what, queue, topic))
+        rule = StandardToMq(_destination(caller, queue, topic))
         by_column = rule.destination is None and "queue" in frame.columns
     elif not isinstance(rule, ToMqRule):
-        raise OptionError(f"{what}: mapping {rule.name} publishes to MQTT; hint: use to_publications")
+        raise OptionError(f"{caller}: mapping {rule.name} publishes to MQTT; hint: use to_publications")
     types = PUBLICATION_TYPES if not by_column else {**PUBLICATION_TYPES, "queue": "string"}
     frame = with_archived_properties(frame, keep)
-    selected, passed = _selected(what, frame, types, ("topic", "payload"), keep)
-    return _mapped(what, selected, ToMessages(rule, by_column=by_column, passed=passed))
+    selected, passed = _selected(caller, frame, types, ("topic", "payload"), keep)
+    return _mapped(caller, selected, ToMessages(rule, by_column=by_column, passed=passed))
 
 
 def to_publications(
@@ -188,21 +188,21 @@ def to_publications(
 
     Raises OptionError, ConfigurationError, RuleError.
     """
-    what = "to_publications"
-    rule: Any = _rule(what, profile, config, name, queue_manager, topic=topic)
+    caller = "to_publications"
+    rule: Any = _rule(caller, profile, config, name, queue_manager, topic=topic)
     if rule is None:
-        rule = StandardToMqtt(None if topic is None else _checked(what, "topic", topic_name, topic))
+        rule = StandardToMqtt(None if topic is None else _checked(caller, "topic", topic_name, topic))
     elif not isinstance(rule, ToMqttRule):
-        raise OptionError(f"{what}: mapping {rule.name} puts messages to MQ; hint: use to_messages")
-    selected, passed = _selected(what, frame, MESSAGE_TYPES, ("body",), keep)
-    return _mapped(what, selected, Publications(rule, passed=passed))
+        raise OptionError(f"{caller}: mapping {rule.name} puts messages to MQ; hint: use to_messages")
+    selected, passed = _selected(caller, frame, MESSAGE_TYPES, ("body",), keep)
+    return _mapped(caller, selected, Publications(rule, passed=passed))
 
 
 # Arguments -----------------------------------------------------------------------------------------------------------
 
 
 def _rule(
-    what: str,
+    caller: str,
     profile: Profile,
     config: str | Path | None,
     name: str | None,
@@ -211,54 +211,54 @@ def _rule(
 ) -> ToMqRule | ToMqttRule | None:
     """Return the rule of a mapping. None: the standard profile."""
     if profile == STANDARD and config is None:
-        _refuse(what, "with the profile standard", name=name, queue_manager=queue_manager)
+        _refuse(caller, "with the profile standard", name=name, queue_manager=queue_manager)
         return None
-    _refuse(what, "because the mapping specifies the destination", **to)
+    _refuse(caller, "because the mapping specifies the destination", **to)
     if not isinstance(profile, str):
         if name is None or queue_manager is None:
-            raise OptionError(f"{what}: name and queue_manager are required with a mapping object (for its hop mark)")
-        return _of_program(what, rule_of(name, profile, queue_manager))
-    _refuse(what, "because the configuration file specifies it", name=name, queue_manager=queue_manager)
+            raise OptionError(f"{caller}: name and queue_manager are required with a mapping object (for its hop mark)")
+        return _of_program(caller, rule_of(name, profile, queue_manager))
+    _refuse(caller, "because the configuration file specifies it", name=name, queue_manager=queue_manager)
     if config is None:
-        raise OptionError(f"{what}: config is needed, the configuration file that has the mapping {profile!r}")
+        raise OptionError(f"{caller}: config is needed, the configuration file that has the mapping {profile!r}")
     configuration = load(Path(config))
     if profile not in configuration.mappings:
         names = ", ".join(configuration.mappings) or "none"
-        raise OptionError(f"{what}: {config} has no mapping {profile!r} (mappings: {names})")
-    return _of_program(what, rule_of(profile, configuration.mappings[profile], configuration.queue_manager.name))
+        raise OptionError(f"{caller}: {config} has no mapping {profile!r} (mappings: {names})")
+    return _of_program(caller, rule_of(profile, configuration.mappings[profile], configuration.queue_manager.name))
 
 
-def _of_program(what: str, rule: ToMqRule | ToMqttRule) -> ToMqRule | ToMqttRule:
+def _of_program(caller: str, rule: ToMqRule | ToMqttRule) -> ToMqRule | ToMqttRule:
     """Return a rule that a program can apply, which puts with its own authority. Raises OptionError."""
     if rule.config.destination.authority == "publisher":
         raise OptionError(
-            f"{what}: mapping {rule.name} has to.as: publisher, and a program puts all rows with one user"
+            f"{caller}: mapping {rule.name} has to.as: publisher, and a program puts all rows with one user"
         )
     if rule.rates is not None:
         raise OptionError(
-            f"{what}: mapping {rule.name} has limit or changes, and the tasks of a program do not know each other's rows"
+            f"{caller}: mapping {rule.name} has limit or changes, and the tasks of a program do not know each other's rows"
         )
     return rule
 
 
-def _refuse(what: str, why: str, **properties: str | None) -> None:
+def _refuse(caller: str, why: str, **properties: str | None) -> None:
     for option, value in properties.items():
         if value is not None:
-            raise OptionError(f"{what}: {option}: expected no value, {why}, found {value!r}")
+            raise OptionError(f"{caller}: {option}: expected no value, {why}, found {value!r}")
 
 
-def _destination(what: str, queue: str | None, topic: str | None) -> Destination | None:
+def _destination(caller: str, queue: str | None, topic: str | None) -> Destination | None:
     if queue is not None:
-        _refuse(what, "because queue is set", topic=topic)
-        return Destination(_checked(what, "queue", queue_name, queue))
-    return None if topic is None else Destination(_checked(what, "topic", topic_string, topic), True)
+        _refuse(caller, "because queue is set", topic=topic)
+        return Destination(_checked(caller, "queue", queue_name, queue))
+    return None if topic is None else Destination(_checked(caller, "topic", topic_string, topic), True)
 
 
-def _checked(what: str, option: str, check: Any, text: str) -> str:
+def _checked(caller: str, option: str, check: Any, text: str) -> str:
     try:
         return str(check(text))
     except Unmappable as error:
-        raise OptionError(f"{what}: {option}: {error}") from error
+        raise OptionError(f"{caller}: {option}: {error}") from error
 
 
 def with_archived_properties(frame: DataFrame, keep: Sequence[str] = ()) -> DataFrame:
@@ -286,11 +286,13 @@ def with_archived_properties(frame: DataFrame, keep: Sequence[str] = ()) -> Data
 
 
 def _selected(
-    what: str, frame: DataFrame, types: Mapping[str, str | None], required: Sequence[str], keep: Sequence[str]
+    caller: str, frame: DataFrame, types: Mapping[str, str | None], required: Sequence[str], keep: Sequence[str]
 ) -> tuple[DataFrame, list[Any]]:
     """Return the columns that a mapping reads, followed by those that it passes through, and the fields of the latter."""
     if missing := [column for column in (*required, *keep) if column not in frame.columns]:
-        raise OptionError(f"{what}: the frame has no column {' or '.join(missing)} (it has {', '.join(frame.columns)})")
+        raise OptionError(
+            f"{caller}: the frame has no column {' or '.join(missing)} (it has {', '.join(frame.columns)})"
+        )
     columns = []
     for column in frame.columns:
         if column in types:
@@ -301,10 +303,10 @@ def _selected(
     return frame.select(*columns, *passed), list(arrow_fields)
 
 
-def _mapped(what: str, frame: DataFrame, function: ToMessages | Publications) -> DataFrame:
+def _mapped(caller: str, frame: DataFrame, function: ToMessages | Publications) -> DataFrame:
     names = function.schema.names
     if clash := sorted({name for name in names if names.count(name) > 1}):
-        raise OptionError(f"{what}: keep: expected other names than those of the result, found {', '.join(clash)}")
+        raise OptionError(f"{caller}: keep: expected other names than those of the result, found {', '.join(clash)}")
     return frame.mapInArrow(function.__call__, from_arrow_schema(function.schema))
 
 

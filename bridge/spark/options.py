@@ -98,8 +98,8 @@ class Options:
             if re.fullmatch(re.escape(name).replace(r"\*", ".*"), key, re.IGNORECASE):
                 return OptionError(f"{self.source} has no option {key}: {reason}")
         near = difflib.get_close_matches(_plain(key), names, n=1)
-        what = f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(sorted(names.values()))}"
-        return OptionError(f"{self.source} knows no option {key} ({what})")
+        suggestion = f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(sorted(names.values()))}"
+        return OptionError(f"{self.source} knows no option {key} ({suggestion})")
 
     def wrong(self, name: str, expected: str) -> OptionError:
         """Return the error for an option with an invalid value."""
@@ -122,11 +122,11 @@ class Options:
             raise self.wrong(name, "a value")
         return value
 
-    def required(self, name: str, what: str) -> str:
-        """Return the value of an option without a default. `what` describes it."""
+    def required(self, name: str, expectation: str) -> str:
+        """Return the value of an option without a default. `expectation` describes it."""
         value = self.text(name)
         if value is None:
-            raise self.wrong(name, what)
+            raise self.wrong(name, expectation)
         return value
 
     def names(self, name: str) -> list[str]:

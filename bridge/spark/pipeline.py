@@ -460,10 +460,14 @@ class BatchWriter:
         if former is not None and former.fault == pipeline.validation.fault:
             return former
         if former is not None and epoch <= self._former:
-            begun = {sink.has_begun(name, epoch) for name, sink in pipeline.writers(writer).items()}
-            if begun != {False}:
+            begun_states = {sink.has_begun(name, epoch) for name, sink in pipeline.writers(writer).items()}
+            if begun_states != {False}:
                 # The functions for the former records no longer exist.
-                if pipeline.stateful or True not in begun or "record" in (former.payload, pipeline.validation.payload):
+                if (
+                    pipeline.stateful
+                    or True not in begun_states
+                    or "record" in (former.payload, pipeline.validation.payload)
+                ):
                     raise SettingsChanged(
                         f"batch {epoch} began with other settings ({former}); hint: set them again, finish the batch"
                         f" (mqbridge pipeline run {pipeline.name} --once), and then change them"

@@ -93,7 +93,7 @@ def _machine(
 _WORDS: Final = ("normal", "reversed", "s390", "x86")
 
 
-def _columns(what: str, copybook: str | Path, options: Mapping[str, Any], *, writes: bool = False) -> RecordColumns:
+def _columns(function: str, copybook: str | Path, options: Mapping[str, Any], *, writes: bool = False) -> RecordColumns:
     try:
         config = RecordConfig.model_validate({"copybook": str(copybook), **options})
         columns = RecordColumns(config)
@@ -101,9 +101,9 @@ def _columns(what: str, copybook: str | Path, options: Mapping[str, Any], *, wri
             columns.check()
     except ValidationError as error:
         detail = error.errors(include_url=False, include_input=False)[0]
-        raise OptionError(f"{what}: {'.'.join(map(str, detail['loc']))}: {detail['msg']}") from error
+        raise OptionError(f"{function}: {'.'.join(map(str, detail['loc']))}: {detail['msg']}") from error
     except RecordLayoutError as error:
-        raise OptionError(f"{what}: {error}") from error
+        raise OptionError(f"{function}: {error}") from error
     return columns
 
 

@@ -143,11 +143,11 @@ class _Run:
                     "stopped, because its Java was stopped; a batch that was cut off is repeated at the next start"
                 )
             else:
-                what = (
+                description = (
                     "Java (the JVM of Spark) has ended" if is_gone else f"{type(error).__name__}: {sentence_of(error)}"
                 )
-                self._note(QueryFailure(what))
-                self._log(f"given up: {what}")
+                self._note(QueryFailure(description))
+                self._log(f"given up: {description}")
         if self._status is not None:
             self._status.ended(self.state)
         if self._lock is not None:

@@ -58,7 +58,7 @@ def put_back(
         if from_topic:
             spool.recover()
         settle(spool, from_topic)
-        position = MappingState(connection, spool.id, what=RECORD)
+        position = MappingState(connection, spool.id, kind=RECORD)
         # The commit of an attempt whose connection was lost may be in progress.
         returned = with_retries(lambda: int(position.load(create=False) or 0))
         spool.delete_through(returned, keep_state=from_topic)

@@ -97,16 +97,16 @@ def too_long_for_mq(client_id: str, user_name: str, *, mcauser: str | None, use_
     IBM MQ limits users of AIX and Linux to 12 characters ("User IDs").
     """
     if use_client_id:
-        what, name = "client identifier", client_id
+        kind, name = "client identifier", client_id
         hint = "map the client to a user with a channel authentication record, or set use_client_id: false"
     elif mcauser:
         return None
     else:
-        what, name = "user name", user_name
+        kind, name = "user name", user_name
         hint = "map it to a user with a channel authentication record (SSLPEERMAP or USERMAP), or give the channel an mcauser"
     if fits_user_identifier(name):
         return None
-    return f"its {what} {name!r} is longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user; hint: {hint}"
+    return f"its {kind} {name!r} is longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user; hint: {hint}"
 
 
 class Principal(msgspec.Struct, frozen=True):

@@ -692,10 +692,10 @@ class Outbox:
         """Allow sending of the messages whose packet identifiers are now recorded."""
         self.recording = None
 
-    def restore_records(self, assigned: Sequence[tuple[int, int]], sent: Sequence[MessageKey]) -> None:
+    def restore_records(self, assigned: Sequence[tuple[int, int]], sent_keys: Sequence[MessageKey]) -> None:
         """Restore the messages of a session's record after a restart (`PacketIdentifiers.restore_sent`)."""
-        if assigned or sent:
-            self._decided().restore_sent(assigned, sent)
+        if assigned or sent_keys:
+            self._decided().restore_sent(assigned, sent_keys)
 
     def restore_identifiers(self, record: IdentifiersRecord) -> None:
         """Restore a record of packet identifiers after a restart."""

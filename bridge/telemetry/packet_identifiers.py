@@ -244,13 +244,13 @@ class PacketIdentifiers:
             is_sent = key in self.restored and self.restored[key].sent
             self.restored[key] = Restored(identifier, chunk, is_sent)
 
-    def restore_sent(self, assigned: Sequence[tuple[int, int]], sent: Sequence[MessageKey]) -> None:
+    def restore_sent(self, assigned: Sequence[tuple[int, int]], sent_keys: Sequence[MessageKey]) -> None:
         """Restore the messages of a session's record: `assigned` messages of older bridges, and sent messages."""
         if assigned:
             chunk = self._new_chunk()
             for number, identifier in assigned:
                 self.restored[number] = Restored(identifier, chunk, True)
-        for key in sent:
+        for key in sent_keys:
             former = self.restored.get(key)
             self.restored[key] = Restored(0, None, True) if former is None else former._replace(sent=True)
 

@@ -533,8 +533,8 @@ class Session:
                 answers = [answer for answer in answers if answer not in withheld]
         if effects.repeated and answerable:
             # A publication rejected here may have arrived again since. Then a later unit of work contains it.
-            awaited = self.receiver.identifiers - (effects.refused or set())
-            answers += [(_PUBREC, packet_id) for packet_id in effects.repeated if packet_id in awaited]
+            unreleased = self.receiver.identifiers - (effects.refused or set())
+            answers += [(_PUBREC, packet_id) for packet_id in effects.repeated if packet_id in unreleased]
         return answers
 
     def failed(self, effects: ReceiveEffects) -> None:

@@ -41,8 +41,11 @@ def test_files_in_the_middle_are_reported_at_the_start(tmp_path: Path) -> None:
             return {problem["kind"]: problem["what"] for problem in status["problems"]}
 
         until(lambda: "archive_files" in listed(), lambda: bridge.log)
-        what = listed()["archive_files"]
-        assert f"archive {archive}: file 2 is missing, between" in what and f"{truncated} is truncated" in what
+        description = listed()["archive_files"]
+        assert (
+            f"archive {archive}: file 2 is missing, between" in description
+            and f"{truncated} is truncated" in description
+        )
         assert "MQB7012E" in bridge.log and Scrape(bridge).get("mqbridge_archive_files_missing") == 1
         process = mqbridge("data", "verify", archive)
         assert (

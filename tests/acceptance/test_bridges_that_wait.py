@@ -39,25 +39,27 @@ class Observer:
 
     def expect(self, state: str, reason: str) -> None:
         """Status, log, readiness, metrics and console report that the queue manager does not answer, and the reason."""
-        what = re.compile(f"queue manager {NAME} does not answer: {reason}")
-        self._process.line_where(lambda line: "MQB0302E problem began: " in line and what.search(line) is not None)
+        pattern = re.compile(f"queue manager {NAME} does not answer: {reason}")
+        self._process.line_where(lambda line: "MQB0302E problem began: " in line and pattern.search(line) is not None)
         until(lambda: self.status()["problems"], self.status)
         status = self.status()
         (problem,) = status["problems"]
         assert (status["state"], status["queue_manager_available"]) == (state, False)
-        assert what.match(problem["what"]) and problem["kind"] == "queue_manager" and problem["remedy"]
+        assert pattern.match(problem["what"]) and problem["kind"] == "queue_manager" and problem["remedy"]
         assert problem["since"] > 0 and status["waits_since"] > 0
         outcome = self._administrator.run("status")
         assert outcome.exit_code == 1
-        assert what.search(outcome.stdout) and f"it waits for {status['waits_for']}, since " in outcome.stdout
+        assert pattern.search(outcome.stdout) and f"it waits for {status['waits_for']}, since " in outcome.stdout
         assert f"the bridge is {state} and waits for " in self._administrator.refused("client", "list")
         code, body = ask(f"{self.url}/readyz")
         first, *problems = body.splitlines()
-        assert (code, first, len(problems)) == (503, state, 1) and what.match(problems[0])
+        assert (code, first, len(problems)) == (503, state, 1) and pattern.match(problems[0])
         assert 'mqbridge_problem{kind="queue_manager"} 1.0' in ask(f"{self.url}/metrics")[1]
         page = ask(f"{self.url}/", "text/html", TOKEN)[1]
-        assert what.search(page) and status["waits_for"] in page
-        assert what.search(ask(f"{self.url}/log?level=error", "text/html", TOKEN)[1])  # the page named by the problem
+        assert pattern.search(page) and status["waits_for"] in page
+        assert pattern.search(
+            ask(f"{self.url}/log?level=error", "text/html", TOKEN)[1]
+        )  # the page named by the problem
         assert self.status()["problems"][0]["since"] == problem["since"]
 
     def expect_none(self, state: str) -> None:

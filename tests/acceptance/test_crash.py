@@ -78,7 +78,7 @@ class Killer:
         self._bridge.start()
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         return not self._marks and self._timer is None
 
 
@@ -91,7 +91,7 @@ def drive(
 ) -> None:
     """Run one client, over all kills, until it is finished."""
     client.connect(bridge.port)
-    while not (until() and killer.done):
+    while not (until() and killer.is_done):
         killer.look(progress())
         try:
             client.step()
@@ -236,9 +236,9 @@ def test_the_audit_finds_no_loss(
     bridge.kill()
     assert bridge.start().stop() == 0, bridge.log
 
-    seen = records.write(tmp_path / "seen")
+    records_archive = records.write(tmp_path / "seen")
     doctored = write(tmp_path / "doctored", [row for place, row in enumerate(records.rows) if place != count + 7])
-    judged = CliRunner().invoke(program, ["audit", "--archive", str(seen), "--json"])
+    judged = CliRunner().invoke(program, ["audit", "--archive", str(records_archive), "--json"])
     report_of_archive = json.loads(judged.stdout)
     assert (judged.exit_code, report_of_archive["held"]) == (0, True), judged.output
     assert {key: number for key, number in report_of_archive["totals"].items() if number} == {

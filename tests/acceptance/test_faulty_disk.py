@@ -257,12 +257,12 @@ def test_dup_is_set_after_a_failed_commit_and_a_restart(
 
 def fill(bridge: BridgeProcess, numbers: Iterator[int], size: int) -> list[int]:
     """Publish messages of this size until the bridge rejects one. Return the numbers of the accepted ones."""
-    taken = []
+    acknowledged = []
     with RawClient.connected(bridge.port, "sender") as sender, contextlib.suppress(ConnectionClosed, ConnectionError):
         for number in numbers:
             sender.publish("t/0", b"%d.%s" % (number, b"0" * size), 1)
-            taken.append(number)
-    return taken
+            acknowledged.append(number)
+    return acknowledged
 
 
 def used(directory: Path) -> int:
@@ -281,7 +281,7 @@ def test_a_bridge_starts_on_a_full_disk(new_bridge: Callable[..., BridgeProcess]
     for subscriber in subscribers:
         subscriber.connect(bridge.port)
         subscriber.close()
-    taken = set(fill(bridge, itertools.islice(numbers, COUNT), 1_000))
+    acknowledged = set(fill(bridge, itertools.islice(numbers, COUNT), 1_000))
     for subscriber, killed in zip(subscribers, (False, True), strict=True):
         if killed:
             bridge.kill()
@@ -291,12 +291,12 @@ def test_a_bridge_starts_on_a_full_disk(new_bridge: Callable[..., BridgeProcess]
         bridge.start()
         more = fill(bridge, itertools.islice(numbers, 1_000), 50_000)
         assert len(more) < 1_000, "the disk is not full"
-        taken.update(more)
+        acknowledged.update(more)
         subscriber.connect(bridge.port)
-        while len(subscriber.numbers) < len(taken):
+        while len(subscriber.numbers) < len(acknowledged):
             subscriber.step()
         subscriber.close()
-        assert subscriber.numbers == taken
+        assert subscriber.numbers == acknowledged
         print(f"{len(more)} messages taken on a full disk of {bridge.env['FAULTY_DISK_SIZE']} bytes")
     bridge.env["FAULTY_DISK_SIZE"] = str(10 * DISK_SIZE)
     bridge.restart()
@@ -323,25 +323,25 @@ def test_a_disk_filled_by_the_database_can_be_used_again(
     subscriber = DurableSubscriber("keeper", "t/#", 1)
     subscriber.connect(bridge.port)
     subscriber.close()
-    taken: set[int] = set()
+    acknowledged: set[int] = set()
     for killed in rounds:
-        before = len(taken)
+        before = len(acknowledged)
 
         def is_used(before: int = before) -> bool:
-            taken.update(fill(bridge, numbers, size))
-            return len(taken) > before
+            acknowledged.update(fill(bridge, numbers, size))
+            return len(acknowledged) > before
 
         until(is_used)
         if killed:
             bridge.kill()
             bridge.start()
         subscriber.connect(bridge.port)
-        while len(subscriber.numbers) < len(taken):
+        while len(subscriber.numbers) < len(acknowledged):
             subscriber.step()
         bridge.wait_for_depth("SYSTEM.MQTT.TRANSMIT.QUEUE", 0)
         subscriber.close()
-        print(f"{len(taken) - before} messages of {size} bytes on a disk of {DISK_SIZE}")
-    assert subscriber.numbers == taken
+        print(f"{len(acknowledged) - before} messages of {size} bytes on a disk of {DISK_SIZE}")
+    assert subscriber.numbers == acknowledged
     assert bridge.stop() == 0
 
 

@@ -415,7 +415,7 @@ def test_commands_of_an_administrator(bridge: BridgeProcess, unique: str) -> Non
         assert refused.returncode == 3
         assert b"MQRC_UNKNOWN_OBJECT_NAME (2085)" in refused.stderr
         held = "SYSTEM.MQTT.BRIDGE.LOCK" if isinstance(bridge, RemoteBridgeProcess) else "SYSTEM.MQTT.TRANSMIT.QUEUE"
-        taken = bridge.run_mq("get", held)
-        assert taken.returncode == 1
-        assert b"MQRC_OBJECT_IN_USE (2042)" in taken.stderr
+        result = bridge.run_mq("get", held)
+        assert result.returncode == 1
+        assert b"MQRC_OBJECT_IN_USE (2042)" in result.stderr
         client.publish(f"{unique}/r", b"", 1, retain=True)

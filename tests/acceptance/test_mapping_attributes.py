@@ -308,14 +308,14 @@ def put(site: MappingSite, row: ToMqtt, name: str) -> None:
 def test_from_mq_to_a_broker(at_broker: dict[str, list[Any]], row: ToMqtt) -> None:
     (message,) = at_broker[f"b/{row.name}"]
     properties = message.properties
-    seen = {
+    attributes = {
         "qos": message.qos, "retain": message.retain, "payload": message.payload,
         "expiry": getattr(properties, "MessageExpiryInterval", None), "user": dict(properties.UserProperty),
         **{name: getattr(properties, name, None) for name in ("ResponseTopic", "CorrelationData", "ContentType")},
     }  # fmt: skip
-    assert hops(seen["user"].pop("mqbridge-hops")) == f"MQB1/{row.name}-out"
+    assert hops(attributes["user"].pop("mqbridge-hops")) == f"MQB1/{row.name}-out"
     for name, wanted in row.expected.items():
-        assert seen[name] in wanted if isinstance(wanted, range) else seen[name] == wanted, name
+        assert attributes[name] in wanted if isinstance(wanted, range) else attributes[name] == wanted, name
 
 
 @pytest.mark.parametrize(("name", "mapping", "body", "reason"), REFUSED_OUT, ids=[row[0] for row in REFUSED_OUT])

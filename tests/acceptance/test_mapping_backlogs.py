@@ -82,8 +82,8 @@ def test_a_fast_publisher_is_rejected_and_others_are_not(bridge: BridgeProcess) 
         publish(fast, 1, qos=0)
         assert screen.take().topic == "orders/1"
         until(lambda: "limit mapping_backlog" in problems(bridge), lambda: str(problems(bridge)))
-        what = problems(bridge)["limit mapping_backlog"]["what"]
-        assert "too many wait for mapping 'orders'" in what
+        description = problems(bridge)["limit mapping_backlog"]["what"]
+        assert "too many wait for mapping 'orders'" in description
     bridge.kill()
     bridge.start()
     with RawClient.connected(bridge.port, "fast", level=5) as fast:

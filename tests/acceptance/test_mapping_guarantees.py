@@ -45,8 +45,10 @@ def config_of(port: int) -> str:
     for qos, guarantee in enumerate(GUARANTEES):
         rest = f"guarantee: {guarantee}, batch: {{messages: 20}}"
         # Persistent also with QoS 0, so that the death of a queue manager does not explain missing messages.
-        kept = "attributes: {persistence: persistent}"
-        lines.append(f'  in{qos}: {{from: {{mqtt: "in/#", link: broker}}, to: {{queue: in{qos}}}, {kept}, {rest}}}')
+        attributes = "attributes: {persistence: persistent}"
+        lines.append(
+            f'  in{qos}: {{from: {{mqtt: "in/#", link: broker}}, to: {{queue: in{qos}}}, {attributes}, {rest}}}'
+        )
         lines.append(f'  out{qos}: {{from: {{queue: out{qos}}}, to: {{mqtt: "out/{qos}", link: broker}}, {rest}}}')
     lines.append(f'  local: {{from: {{mqtt: "local/#"}}, to: {{queue: local}}, {rest}}}')
     return "\n".join(lines) + "\n"
@@ -134,17 +136,17 @@ def on_queue(bridge: BridgeProcess, queue: str) -> list[tuple[str, int]]:
     return publications
 
 
-def verify(what: str, qos: int, received: list[tuple[str, int]], count: int) -> None:
+def verify(label: str, qos: int, received: list[tuple[str, int]], count: int) -> None:
     """Check the guarantee that belongs to this QoS."""
     numbers = {number for _, number in received}
-    print(f"{what}: {len(numbers)} of {count}, {len(repeated(received))} of them again")
+    print(f"{label}: {len(numbers)} of {count}, {len(repeated(received))} of them again")
     if qos:
-        assert numbers == set(range(count)), f"{what}: missing {sorted(set(range(count)) - numbers)[:20]}"
+        assert numbers == set(range(count)), f"{label}: missing {sorted(set(range(count)) - numbers)[:20]}"
     if qos != 1:
-        assert not repeated(received), f"{what}: more than once {repeated(received)[:20]}"
+        assert not repeated(received), f"{label}: more than once {repeated(received)[:20]}"
     for topic, in_order in first_deliveries(received).items():
         wrong = [pair for pair in itertools.pairwise(in_order) if pair[0] > pair[1]]
-        assert not wrong, f"{what}: {topic} is out of order at {wrong[:10]}"
+        assert not wrong, f"{label}: {topic} is out of order at {wrong[:10]}"
 
 
 def faults_of(bridge: BridgeProcess, mosquitto: Mosquitto) -> list[Callable[[], object]]:

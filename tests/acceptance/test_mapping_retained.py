@@ -31,7 +31,7 @@ RETAINED = {
     ("always", True): True,
 }
 CASES = [f"{mode}/{'retained' if retain else 'live'}" for mode, retain in RETAINED]
-KEPT = {case for case, kept in zip(CASES, RETAINED.values(), strict=True) if kept}
+KEPT = {case for case, is_retained in zip(CASES, RETAINED.values(), strict=True) if is_retained}
 
 
 def config(port: int) -> dict[str, Any]:

@@ -116,10 +116,10 @@ def test_message_id_is_the_end_of_the_msgid_on_the_transmission_queue(bridge: Br
             Publish(f"{unique}/direct", b"to you", 2, False, False, ids[2]),
         ]
         client.ping()
-        left = [
+        remaining = [
             message for message in bridge.messages(TRANSMISSION_QUEUE) if message["xqh"]["RemoteQMgrName"] == unique
         ]
-        assert left == []
+        assert remaining == []
     with RawClient.connected(bridge.port, unique) as client:
         client.disconnect()
 
@@ -205,8 +205,8 @@ def test_display_sub_lists_client_identifier_and_topic(bridge: BridgeProcess, un
         # The previous session has ended. Messages for its subscriptions have no recipient until they are removed, so the
         # client need not wait for that.
         eventually(lambda: bridge.run_mq("display", f"SUB('{unique}*')").returncode, 3)
-        gone = bridge.run_mq("display", f"SUB('{unique}*')")
-        assert b"AMQ8147E" in gone.stderr
+        result = bridge.run_mq("display", f"SUB('{unique}*')")
+        assert b"AMQ8147E" in result.stderr
 
 
 def test_put_through_a_remote_queue_definition(bridge: BridgeProcess, unique: str) -> None:

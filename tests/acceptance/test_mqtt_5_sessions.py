@@ -24,11 +24,11 @@ from tests.helpers.raw_client import RawClient
 
 
 @pytest.mark.parametrize(
-    ("expiry", "kept"),
+    ("expiry", "session_present"),
     [(None, False), (0, False), (600, True), (0xFFFFFFFF, True)],
     ids=["absent", "0", "600", "never"],
 )
-def test_session_expiry_interval(bridge: BridgeProcess, unique: str, expiry: int | None, kept: bool) -> None:
+def test_session_expiry_interval(bridge: BridgeProcess, unique: str, expiry: int | None, session_present: bool) -> None:
     """MQTT-3.1.2-4, -5, -6, -23: messages that arrive meanwhile are sent when the client returns, with Session Present."""
     properties = ConnectProperties(session_expiry_interval=expiry)
     with client_of(bridge, unique, clean=True, properties=properties) as client:
@@ -39,8 +39,8 @@ def test_session_expiry_interval(bridge: BridgeProcess, unique: str, expiry: int
         other.publish(unique, b"while away", 1)
     client = RawClient(bridge.port, unique, clean=False, level=5, properties=properties)
     with client:
-        assert client.connect().session_present is kept
-        if kept:
+        assert client.connect().session_present is session_present
+        if session_present:
             assert client.take().payload == b"while away"
         client.send(Disconnect(properties=DisconnectProperties(session_expiry_interval=0)))
         client.expect_closed()

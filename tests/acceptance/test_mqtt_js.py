@@ -45,14 +45,14 @@ def test_publish_and_subscribe(bridge: BridgeProcess, unique: str, version: int,
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_session_that_continues(bridge: BridgeProcess, unique: str, version: int) -> None:
-    kept: dict[str, Any] = {"clean": False}
+    options: dict[str, Any] = {"clean": False}
     if version == 5:
-        kept["properties"] = {"sessionExpiryInterval": 60}
-    client = MqttJs(bridge.port, unique, version, [{"subscribe": [unique, {"qos": 1}]}, {"end": False}], **kept)
+        options["properties"] = {"sessionExpiryInterval": 60}
+    client = MqttJs(bridge.port, unique, version, [{"subscribe": [unique, {"qos": 1}]}, {"end": False}], **options)
     assert client.result("connect")["sessionPresent"] is False
     client.end()
     bridge.mq("pub", unique, "meanwhile", "--persistent")
-    client = MqttJs(bridge.port, unique, version, [{"receive": 1}, {"end": False}], **kept)
+    client = MqttJs(bridge.port, unique, version, [{"receive": 1}, {"end": False}], **options)
     assert client.result("connect")["sessionPresent"] is True
     assert client.result("receive")["messages"][0]["payload"] == data(b"meanwhile")
     client.end()

@@ -77,7 +77,7 @@ def expected(
     }
 
 
-def seen(bridge: BridgeProcess, publisher: str) -> str:
+def user_of(bridge: BridgeProcess, publisher: str) -> str:
     """Return the UserIdentifier in a publication that an application of this user receives."""
     return bridge.user_of_copy(publisher, getpass.getuser())
 
@@ -108,7 +108,7 @@ def test_tables_1_to_3_at_a_subscriber(bridge: BridgeProcess, unique: str, qos: 
             client._packet_id = 4_710
             packet_id = client.publish(topic, "grüße".encode(), qos)
         assert steady(application.json()) == expected(
-            unique, topic, "grüße", qos=qos, packet_id=packet_id, user=seen(bridge, "device-user")
+            unique, topic, "grüße", qos=qos, packet_id=packet_id, user=user_of(bridge, "device-user")
         )
         assert application.wait() == 0
 
@@ -146,7 +146,7 @@ def test_payload_byte_for_byte(bridge: BridgeProcess, unique: str, payload: byte
         with RawClient.connected(bridge.port, unique) as client:
             packet_id = client.publish(unique, payload, 2)
         assert steady(application.json()) == expected(
-            unique, unique, body, qos=2, packet_id=packet_id, encoding=encoding, user=seen(bridge, "")
+            unique, unique, body, qos=2, packet_id=packet_id, encoding=encoding, user=user_of(bridge, "")
         )
 
 
@@ -157,24 +157,24 @@ def test_only_later_subscribers_get_the_retain_flag(bridge: BridgeProcess, uniqu
             client.publish(unique, b"state", 1, retain=True)
             packet_id = 1
         assert steady(live.json()) == expected(
-            unique, unique, "state", qos=1, packet_id=packet_id, user=seen(bridge, "")
+            unique, unique, "state", qos=1, packet_id=packet_id, user=user_of(bridge, "")
         )
     with bridge.mq_subscriber(unique, "--limit", "1", "--json") as late:
         assert steady(late.json()) == expected(
-            unique, unique, "state", qos=1, packet_id=packet_id, retained=True, user=seen(bridge, "")
+            unique, unique, "state", qos=1, packet_id=packet_id, retained=True, user=user_of(bridge, "")
         )
     with RawClient.connected(bridge.port, unique) as client:
         client.publish(unique, b"", 1, retain=True)
         with bridge.mq_subscriber(unique, "--limit", "1", "--json") as later:
             client.publish(unique, b"live", 0)
-            assert steady(later.json()) == expected(unique, unique, "live", qos=0, user=seen(bridge, ""))
+            assert steady(later.json()) == expected(unique, unique, "live", qos=0, user=user_of(bridge, ""))
 
 
 @pytest.mark.parametrize("qos", [0, 2])
 def test_a_will_has_no_message_id(bridge: BridgeProcess, unique: str, qos: int) -> None:
     with bridge.mq_subscriber(unique, "--limit", "1", "--json") as application:
         RawClient.connected(bridge.port, unique, user_name="u", will=Will(unique, b"gone", qos)).vanish()
-        assert steady(application.json()) == expected(unique, unique, "gone", qos=qos, user=seen(bridge, "u"))
+        assert steady(application.json()) == expected(unique, unique, "gone", qos=qos, user=user_of(bridge, "u"))
 
 
 TWO_CHANNELS = """
@@ -208,7 +208,7 @@ def test_user_identifier_of_three_channels(new_bridge: Callable[..., BridgeProce
                 client.publish("t", b"x", 1)
                 client.disconnect()
             assert steady(application.json()) == expected(
-                "device-1", "t", "x", qos=1, packet_id=1, user=seen(bridge, identifier)
+                "device-1", "t", "x", qos=1, packet_id=1, user=user_of(bridge, identifier)
             )
 
 

@@ -94,9 +94,9 @@ class Device(PahoClient):
 
 def letter(bridge: BridgeProcess) -> dict[str, Any]:
     """Get a dead letter."""
-    (taken,) = bridge.mq_json("get", DEAD_LETTERS, "--wait", "30")
-    assert isinstance(taken, dict)
-    return taken
+    (message,) = bridge.mq_json("get", DEAD_LETTERS, "--wait", "30")
+    assert isinstance(message, dict)
+    return message
 
 
 def reading(bridge: BridgeProcess, queue: str) -> Any:

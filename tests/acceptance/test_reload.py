@@ -252,10 +252,10 @@ def test_a_port_in_use_is_reported_and_retried_at_the_next_reload(bridge: Bridge
     console = next(line for line in bridge.announced if line.startswith("console")).split(" at ")[1]
     assert ready(console) == (200, "ok")
     client = RawClient.connected(bridge.ports["A"], "c")
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        wanted = f"name: C, port: {taken.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        wanted = f"name: C, port: {listener.getsockname()[1]}"
         lines = reload(bridge, channels(A, B, wanted, more="limits: {in_flight: 7}\n"), whole=False)
         assert [line.split(" ")[0] for line in lines] == ["limits", "channel", "channel"]
         assert lines[2].startswith("channel C added, but does not listen: channel C cannot listen on 127.0.0.1")

@@ -87,8 +87,10 @@ def test_a_silent_durable_client(incident: Make) -> None:
                 assert screen.take().payload.startswith(b"%04d" % number)
             dead = "dead_letters SYSTEM.DEAD.LETTER.QUEUE"
             problems = at.wait_for("limit waiting_full", dead)
-            what = problems["limit waiting_full"]["what"]
-            assert all(word in what for word in ("'silent'", "limits.waiting_bytes (", "limits.dead_letter_bytes ("))
+            description = problems["limit waiting_full"]["what"]
+            assert all(
+                word in description for word in ("'silent'", "limits.waiting_bytes (", "limits.dead_letter_bytes (")
+            )
             at.execute(problems["limit waiting_full"])
             assert "silent" not in Administrator(bridge).clients()
             at.execute(problems[dead], "delete")

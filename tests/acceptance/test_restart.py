@@ -345,13 +345,13 @@ def share_of_connected_members(bridge: BridgeProcess, word: str) -> Iterator[Non
     with RawClient.connected(bridge.port, f"{word}-p") as sender:
         for number in range(count):
             sender.publish(word, b"%d" % number, 1)
-    seen = {int(member.take().payload) for member in members for _ in range(50)}
+    numbers_received = {int(member.take().payload) for member in members for _ in range(50)}
     yield
     for member in members:
         with contextlib.suppress(ConnectionClosed):
             while True:
                 member.fill()
-        seen |= {int(packet.payload) for packet in member.inbox if isinstance(packet, Publish)}
+        numbers_received |= {int(packet.payload) for packet in member.inbox if isinstance(packet, Publish)}
     back = [RawClient.connected(bridge.port, f"{word}-{level}", clean=False, level=level) for level in levels]
     with RawClient.connected(bridge.port, f"{word}-p") as sender:
         for number in range(count, count + 20):
@@ -366,7 +366,7 @@ def share_of_connected_members(bridge: BridgeProcess, word: str) -> Iterator[Non
                 publication = member.expect(Publish)
                 member.acknowledge(publication)
                 received.append(int(publication.payload))
-        return seen.union(*numbers) == set(range(count + 20))
+        return numbers_received.union(*numbers) == set(range(count + 20))
 
     eventually(complete, True)
     assert all(received == sorted(received) for received in numbers)

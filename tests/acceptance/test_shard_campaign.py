@@ -354,10 +354,10 @@ class VisitorThread(threading.Thread):
         while time.monotonic() < deadline:
             with suppress(TimeoutError):
                 client.fill(0.2)
-            seen = False
+            is_complete = False
             while client.inbox:
                 packet = client.inbox.popleft()
-                seen = seen or type(packet) is until_packet
+                is_complete = is_complete or type(packet) is until_packet
                 if type(packet) is Disconnect:
                     raise ConnectionClosed
                 if type(packet) is Suback:
@@ -367,7 +367,7 @@ class VisitorThread(threading.Thread):
                     number = number_of(packet.payload)
                     group.receipts.append(Receipt(number, self._client_id, self._connections, now, self._ends))
                     client.send(Puback(packet.packet_id))
-            if seen:
+            if is_complete:
                 return
         if until_packet is not None:
             raise TimeoutError(f"no {until_packet.__name__}")

@@ -247,10 +247,10 @@ def test_a_full_queue_of_a_shared_subscription_affects_no_others(site: Site) -> 
         numbers |= {*map(int, itertools.chain(*received(others, 1)))}
     # Each message is on the full queue or on the dead-letter queue.
     members[0] = reconnected(bridges[0], members[0])
-    (kept,) = received(members[:1], 4)
+    (payloads,) = received(members[:1], 4)
     members[0].ping()
-    kept += [member.payload for member in members[0].inbox if isinstance(member, Publish)]
-    bridges[0].wait_for_depth("SYSTEM.DEAD.LETTER.QUEUE", 30 - len(kept))
+    payloads += [member.payload for member in members[0].inbox if isinstance(member, Publish)]
+    bridges[0].wait_for_depth("SYSTEM.DEAD.LETTER.QUEUE", 30 - len(payloads))
     # When the queue has room again, all members receive messages.
     bridges[0].mqsc(f"ALTER QLOCAL('{queue}') MAXDEPTH(5000)\n")
     members[1] = reconnected(bridges[1], members[1])

@@ -59,12 +59,12 @@ class Member:
 def take_all(count: int, *members: Member) -> None:
     """Let members receive messages until they have this number together."""
 
-    def taken() -> bool:
+    def has_all() -> bool:
         for member in members:
             member.take()
         return len({number for member in members for number in member.numbers}) >= count
 
-    eventually(taken, True)
+    eventually(has_all, True)
 
 
 def numbers_of(*members: Member) -> list[int]:
@@ -109,12 +109,12 @@ def test_a_member_that_does_not_acknowledge_does_not_block_others(bridge: Bridge
     still, busy = (Member(bridge.port, f"{name}-{unique}"[:23], share) for name in ("s", "b"))
     publish_numbers(bridge.port, unique, range(200))
 
-    def taken() -> int:
+    def received_count() -> int:
         still.take(acknowledge=False)
         busy.take()
         return len(still.numbers) + len(busy.numbers)
 
-    eventually(taken, 200)
+    eventually(received_count, 200)
     assert len(still.numbers) == WINDOW
     assert numbers_of(still, busy) == list(range(200))
     still.client.vanish()

@@ -59,7 +59,7 @@ def send(bridge: BridgeProcess, unique: str, device: str, version: str = "mqttv3
     publish(bridge.port, f"{unique}/up", json.dumps({"id": device, "v": 1.5}), qos=1, version=version)
 
 
-def taken(bridge: BridgeProcess, queue: str) -> Any:
+def document_on(bridge: BridgeProcess, queue: str) -> Any:
     return json.loads(bridge.mq("get", queue, "--wait", "30"))
 
 
@@ -67,8 +67,8 @@ def taken(bridge: BridgeProcess, queue: str) -> Any:
 def test_lookups_in_both_directions(bridge: BridgeProcess, unique: str, version: str) -> None:
     send(bridge, unique, "d7", version)
     send(bridge, unique, "d8", version)
-    assert taken(bridge, "ONE") == {"site": "Berlin", "value": 3.0}
-    assert taken(bridge, "TWO") == {"site": "Bonn", "value": 4.5}
+    assert document_on(bridge, "ONE") == {"site": "Berlin", "value": 3.0}
+    assert document_on(bridge, "TWO") == {"site": "Bonn", "value": 4.5}
     with RawClient.connected(bridge.port, unique) as client:
         client.subscribe((f"{unique}/#", 1))
         for device, site in (("d7", "Berlin"), ("d8", "Bonn"), ("d9", "nowhere")):
@@ -79,7 +79,7 @@ def test_lookups_in_both_directions(bridge: BridgeProcess, unique: str, version:
 def test_unknown_keys_are_dead_lettered(bridge: BridgeProcess, unique: str) -> None:
     send(bridge, unique, "d9")
     send(bridge, unique, "d7")
-    assert taken(bridge, "ONE")["site"] == "Berlin"
+    assert document_on(bridge, "ONE")["site"] == "Berlin"
     until(lambda: "table devices has no row 'd9'" in bridge.log, lambda: bridge.log)
     (letter,) = bridge.messages(DEAD_LETTERS)
     assert letter["dlh"]["ReasonName"] == "MQRC_PROPERTY_NOT_AVAILABLE"
@@ -88,11 +88,11 @@ def test_unknown_keys_are_dead_lettered(bridge: BridgeProcess, unique: str) -> N
 def test_a_file_is_replaced_while_messages_arrive(bridge: BridgeProcess, unique: str, tmp_path: Path) -> None:
     """An invalid file does not change the rows, and is a problem until it is corrected."""
     send(bridge, unique, "d7")
-    assert taken(bridge, "ONE")["site"] == "Berlin"
+    assert document_on(bridge, "ONE")["site"] == "Berlin"
     rows(tmp_path, "d7,ONE,Potsdam,2", "d7,TWO,again,3")
     until(lambda: "MQB5013E" in bridge.log, lambda: bridge.log)
     send(bridge, unique, "d7")
-    assert taken(bridge, "ONE")["site"] == "Berlin"
+    assert document_on(bridge, "ONE")["site"] == "Berlin"
     status = json.loads(Administrator(bridge).run("status", "--json").stdout)
     (problem,) = [problem for problem in status["problems"] if problem["kind"] == "table"]
     assert (problem["subject"], problem["severity"]) == ("devices", "warning")
@@ -103,7 +103,7 @@ def test_a_file_is_replaced_while_messages_arrive(bridge: BridgeProcess, unique:
     rows(tmp_path, "d7,TWO,Potsdam,4")
     until(lambda: "MQB5012I table devices: 1 row of" in bridge.log, lambda: bridge.log)
     send(bridge, unique, "d7")
-    assert taken(bridge, "TWO") == {"site": "Potsdam", "value": 6.0}
+    assert document_on(bridge, "TWO") == {"site": "Potsdam", "value": 6.0}
     assert Scrape(bridge).get("mqbridge_table_rows", table="devices") == 1
     until(lambda: "problem ended: the former rows of table devices" in bridge.log, lambda: bridge.log)
 
@@ -115,7 +115,7 @@ def test_reload(bridge: BridgeProcess, unique: str, tmp_path: Path) -> None:
     output = administrator.does("reload")
     assert "table devices changed: 3 rows" in output and "no mapping has changed" in output
     send(bridge, unique, "d7")
-    assert taken(bridge, "TWO")["site"] == "Potsdam"
+    assert document_on(bridge, "TWO")["site"] == "Potsdam"
     rows(tmp_path, "d7,TWO")
     refused = administrator.run("reload")
     assert refused.exit_code == 1
@@ -129,7 +129,7 @@ def test_reload(bridge: BridgeProcess, unique: str, tmp_path: Path) -> None:
     output = administrator.does("reload")
     assert "table devices changed: 1 row" in output and "mapping up" in output
     send(bridge, unique, "d7")
-    assert taken(bridge, "ONE") == {"site": "Hof", "value": 3.0}
+    assert document_on(bridge, "ONE") == {"site": "Hof", "value": 3.0}
     bridge.restart()
     send(bridge, unique, "d7")
-    assert taken(bridge, "ONE")["site"] == "Hof"
+    assert document_on(bridge, "ONE")["site"] == "Hof"

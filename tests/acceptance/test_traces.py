@@ -205,8 +205,8 @@ def test_an_application_and_a_link_belong_to_the_trace(
     chain(out, into)
     assert out.parent_id == ""
     assert user_properties(message)["traceparent"] == out.traceparent
-    (got,) = bridge.mq_json("get", "IN", "--wait", f"{PATIENCE:g}")
-    assert into.traceparent in json.dumps(got)
+    (got_message,) = bridge.mq_json("get", "IN", "--wait", f"{PATIENCE:g}")
+    assert into.traceparent in json.dumps(got_message)
 
 
 def test_a_rejected_publication_has_a_reason(bridge: BridgeProcess, collector: Collector) -> None:

@@ -161,8 +161,8 @@ def test_only_clients_with_more_than_their_share_of_the_total_are_affected(start
     bridge = started(when_full, waiting=1_000_000, total=21_000)
     refuses = when_full == "refuse"
     assert published(bridge) == ([0] * (ROOM + 1) + [0x97] * (SENT - ROOM - 1) if refuses else [0] * SENT)
-    kept = ROOM + refuses
-    assert dead_letters(bridge) == ([] if refuses else [(2056, number) for number in range(kept, SENT)])
+    waiting_count = ROOM + refuses
+    assert dead_letters(bridge) == ([] if refuses else [(2056, number) for number in range(waiting_count, SENT)])
     with RawClient.connected(bridge.port, "reader") as reader, RawClient.connected(bridge.port, "writer") as writer:
         reader.subscribe(("live/#", 1))
         for _ in range(50):
@@ -170,7 +170,7 @@ def test_only_clients_with_more_than_their_share_of_the_total_are_affected(start
             reader.take()
         reader.disconnect()
         writer.disconnect()
-    assert received(bridge, kept - 1) == list(range(kept))
+    assert received(bridge, waiting_count - 1) == list(range(waiting_count))
     if refuses:
         eventually(lambda: "publications for client 'away' are accepted again" in bridge.log, True)
     assert published(bridge)[0] == 0
@@ -181,8 +181,8 @@ def test_the_session_ends_if_the_dead_letter_queue_is_full(started: Started) -> 
     bridge = started("dead-letter", dead_letters=8_000)
     codes = published(bridge)
     assert set(codes) <= {0, 0x10}, "0x10: the subscription has ended"
-    kept = [number for number, code in enumerate(codes) if not code and number not in range(ROOM, ROOM + 3)]
-    assert kept[ROOM:]
+    waiting_numbers = [number for number, code in enumerate(codes) if not code and number not in range(ROOM, ROOM + 3)]
+    assert waiting_numbers[ROOM:]
     eventually(lambda: "MQB2410W" in bridge.log, True)
     status = json.loads(Administrator(bridge).run("status", "--json").stdout)
     problems = {problem["subject"]: problem for problem in status["problems"]}
@@ -192,12 +192,12 @@ def test_the_session_ends_if_the_dead_letter_queue_is_full(started: Started) -> 
     bridge.start()
     with away(bridge) as client:
         numbers: list[int] = []
-        for _ in kept:
+        for _ in waiting_numbers:
             publication = client.expect(Publish)
             numbers.append(int(bytes(publication.payload[:4])))
             client.send(Puback(publication.packet_id))
         client.expect_closed()
-    assert numbers == kept
+    assert numbers == waiting_numbers
     client = RawClient(bridge.port, "away", clean=False)
     connack = client.connect()
     assert (connack.return_code, connack.session_present) == (0, False)

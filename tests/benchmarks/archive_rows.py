@@ -49,14 +49,14 @@ def generate(
     generator = np.random.default_rng(1)
     for first in range(0, publications, CHUNK):
         number = np.arange(first, min(first + CHUNK, publications), dtype=np.int64)
-        came = _messages(number, generator, publishers, topics, subscribers, payload)
-        out = _deliveries(came, number, subscribers, topics)
+        arrivals = _messages(number, generator, publishers, topics, subscribers, payload)
+        out = _deliveries(arrivals, number, subscribers, topics)
         if lost:
             qos = out.column("qos").to_numpy()
             left_out = np.flatnonzero(qos > 0)[:lost]
             out = out.take(pa.array(np.delete(np.arange(len(qos)), left_out)))
             lost -= len(left_out)
-        both = pa.concat_tables([came, out]).sort_by("sequence")
+        both = pa.concat_tables([arrivals, out]).sort_by("sequence")
         _write(directory, int(START + first * MESSAGE_INTERVAL), both)
 
 

@@ -29,19 +29,19 @@ PAGES = (
 
 def fill(bridge: BridgeProcess) -> list[RawClient]:
     """Create the sessions and retained publications. Return the clients that stay connected."""
-    kept = []
+    clients = []
     for number in range(SESSIONS):
         client = RawClient.connected(bridge.port, f"client-{number:05}", clean=False)
         client.subscribe((f"plant/{number}/#", 1))
         if number % 2:
-            kept.append(client)
+            clients.append(client)
         else:
             client.disconnect()
     with RawClient.connected(bridge.port, "publisher") as client:
         for number in range(RETAINED):
             client.publish(f"retained/{number}", b"value", 0, retain=True)
         client.ping()
-    return kept
+    return clients
 
 
 def measure(console: Console) -> None:
@@ -73,12 +73,12 @@ def main() -> None:
         config = f"queue_manager: {{type: embedded, scripts: [{script}]}}\nadmin: {{port: 0}}\n"
         bridge = BridgeProcess(Path(directory) / "data", config=config).start()
         try:
-            kept = fill(bridge)
+            clients = fill(bridge)
             print(
-                f"{SESSIONS} sessions, {len(kept)} of them connected, {QUEUES} queues, {RETAINED} retained publications"
+                f"{SESSIONS} sessions, {len(clients)} of them connected, {QUEUES} queues, {RETAINED} retained publications"
             )
             measure(Console(bridge).log_in())
-            for client in kept:
+            for client in clients:
                 client.vanish()
         finally:
             bridge.discard()

@@ -110,19 +110,19 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     options = parser.parse_args()
     kinds: list[type[Server]] = [Bridge, Mosquitto, MosquittoPersistent, MosquittoAutosave, *PEERS.values()]
-    kept: dict[str, list[int]] = {kind.name: [] for kind in kinds}
+    survivor_counts: dict[str, list[int]] = {kind.name: [] for kind in kinds}
     began = time.monotonic()
     for _ in range(options.rounds):
         for kind in kinds:
-            kept[kind.name].append(survivors(kind(), options.messages))
+            survivor_counts[kind.name].append(survivors(kind(), options.messages))
     print(f"messages kept of {options.messages} acknowledged, {options.rounds} runs, {time.monotonic() - began:.0f} s")
     for kind in kinds:
-        runs = kept[kind.name]
+        runs = survivor_counts[kind.name]
         print(
             f"{kind.name:22} {kind().version():24} median {statistics.median(runs):g}  runs {', '.join(map(str, runs))}"
         )
     if options.json:
-        options.json.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+        options.json.write_text(json.dumps(survivor_counts, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

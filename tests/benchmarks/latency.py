@@ -31,10 +31,10 @@ class Pace(Tally):
 
     def add(self, stamps: Iterable[tuple[int, ...]]) -> None:
         """Count messages, and record the time of this read for each new one."""
-        seen = list(stamps)
-        for _, sequence in seen:
+        batch = list(stamps)
+        for _, sequence in batch:
             self.arrivals[sequence] = self.arrivals[sequence] or self.now
-        super().add(seen)
+        super().add(batch)
 
 
 class Trickle:
@@ -84,12 +84,12 @@ class Trickle:
                 departures.append(time.perf_counter())
                 publisher.publish(1)
                 sending.flush()
-        taken = sorted(1000 * (b - a) for a, b in zip(departures, pace.arrivals, strict=False) if b)
+        latencies = sorted(1000 * (b - a) for a, b in zip(departures, pace.arrivals, strict=False) if b)
         return {
             "messages": self.count,
-            "lost": self.count - len(taken),
-            "p50_ms": percentile(taken, 0.50),
-            "p90_ms": percentile(taken, 0.90),
-            "p99_ms": percentile(taken, 0.99),
-            "max_ms": taken[-1] if taken else float("nan"),
+            "lost": self.count - len(latencies),
+            "p50_ms": percentile(latencies, 0.50),
+            "p90_ms": percentile(latencies, 0.90),
+            "p99_ms": percentile(latencies, 0.99),
+            "max_ms": latencies[-1] if latencies else float("nan"),
         }

@@ -56,13 +56,13 @@ def sync_us(folder: str, times: int = _SYNCS) -> float:
     of one.
     """
     with tempfile.TemporaryFile(dir=folder) as file:
-        taken = []
+        durations = []
         for _ in range(times):
             begin = time.perf_counter()
             os.write(file.fileno(), bytes(4096))
             os.fdatasync(file.fileno())
-            taken.append(time.perf_counter() - begin)
-        return statistics.median(taken) * 1e6
+            durations.append(time.perf_counter() - begin)
+        return statistics.median(durations) * 1e6
 
 
 def facts() -> dict[str, object]:

@@ -240,14 +240,14 @@ class Site:
         sender.start()
         if begin == self._application.commit:
             sender.join()
-        seen, since = 0, time.perf_counter()
-        while seen < self.messages:
+        mapped_count, since = 0, time.perf_counter()
+        while mapped_count < self.messages:
             time.sleep(LOOK)
             now = count()
-            if now != seen:
-                seen, since = now, time.perf_counter()
+            if now != mapped_count:
+                mapped_count, since = now, time.perf_counter()
             elif time.perf_counter() - since > STALL:
-                raise RuntimeError(f"{seen} of {self.messages} messages have come")
+                raise RuntimeError(f"{mapped_count} of {self.messages} messages have come")
         took = since - begun
         sender.join(STALL)
         return self.messages / took

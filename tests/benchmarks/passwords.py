@@ -86,7 +86,7 @@ def cpu_seconds(bridge: BridgeProcess) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
 
 
-async def connect_all(what: str, fleet: Fleet, bridge: BridgeProcess, limit: float) -> None:
+async def connect_all(label: str, fleet: Fleet, bridge: BridgeProcess, limit: float) -> None:
     """Wait until each client is connected, at most `limit` seconds, and print the figures."""
     begun = time.monotonic()
     fleet.rejections = fleet.timeouts = 0
@@ -99,7 +99,7 @@ async def connect_all(what: str, fleet: Fleet, bridge: BridgeProcess, limit: flo
     seconds = time.monotonic() - begun
     quantiles = ", ".join(f"{share} % after {mark:.1f} s" for share, mark in marks.items())
     print(
-        f"{what}: {len(fleet.connected)} of {fleet.users} connected after {seconds:.1f} s ({quantiles or 'less than half'});"
+        f"{label}: {len(fleet.connected)} of {fleet.users} connected after {seconds:.1f} s ({quantiles or 'less than half'});"
         f" {fleet.rejections} rejections, {fleet.timeouts} time-outs; {cpu_seconds(bridge):.1f} CPU s of the bridge;"
         f" load {os.getloadavg()[0]:.1f}",
         flush=True,
@@ -116,8 +116,8 @@ async def measure(options: argparse.Namespace, passwords: Path) -> None:
         fleet = Fleet(options.users, bridge.port, options.longest_retry)
         try:
             fleet.start()
-            what = "first connections" if options.cold else "connections with a cache"
-            await connect_all(what, fleet, bridge, options.limit)
+            label = "first connections" if options.cold else "connections with a cache"
+            await connect_all(label, fleet, bridge, options.limit)
             if not options.cold:
                 bridge.kill()
                 begun = time.monotonic()

@@ -94,9 +94,9 @@ def _rate(value: float) -> str:
     return f"{value:,.0f} rows/s"
 
 
-def _judge(what: str, ratio: float) -> None:
-    met = "met" if ratio >= LEAST[what] else "missed"
-    print(f"  target {what}: at least {LEAST[what]} x: {met} ({ratio:.2f})")
+def _judge(target: str, ratio: float) -> None:
+    met = "met" if ratio >= LEAST[target] else "missed"
+    print(f"  target {target}: at least {LEAST[target]} x: {met} ({ratio:.2f})")
 
 
 _RUN: Final[dict[str, Callable[[argparse.Namespace], Any]]] = {

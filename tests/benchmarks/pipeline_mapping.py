@@ -81,7 +81,7 @@ def measure(spark: SparkSession, count: int) -> dict[str, dict[str, float]]:
         return _measured("to messages", every, count, directory) | _measured("to publications", back, count, directory)
 
 
-def _measured(what: str, every: dict[str, DataFrame], count: int, directory: Path) -> dict[str, dict[str, float]]:
+def _measured(label: str, every: dict[str, DataFrame], count: int, directory: Path) -> dict[str, dict[str, float]]:
     results: dict[str, dict[str, float]] = {}
     for writer in ("noop", "parquet"):
         seconds: dict[str, list[float]] = {plan: [] for plan in every}
@@ -92,7 +92,7 @@ def _measured(what: str, every: dict[str, DataFrame], count: int, directory: Pat
                 seconds[plan].append(time.perf_counter() - start)
         rates = {plan: count / sorted(times)[ROUNDS // 2] for plan, times in seconds.items()}
         for plan, rate in rates.items():
-            results[f"{what}, {plan}, {writer}"] = {"rows_per_second": rate, "ratio": rate / rates["identity"]}
+            results[f"{label}, {plan}, {writer}"] = {"rows_per_second": rate, "ratio": rate / rates["identity"]}
     return results
 
 

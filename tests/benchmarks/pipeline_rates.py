@@ -123,23 +123,24 @@ def _put_all(connection: Connection, puts: list[Put]) -> None:
 
 def _rate(rows: list[int], seconds: list[float]) -> float:
     """Return the rows per second of the median batch."""
-    return statistics.median(number / taken for number, taken in zip(rows[1:], seconds[1:], strict=True))
+    return statistics.median(number / duration for number, duration in zip(rows[1:], seconds[1:], strict=True))
 
 
 def _plain(place: Place, source: str, target: str) -> float:
     """Return rows per second of a program without Spark, which moves messages in units of work by batches of verbs."""
     options = GetOptions(Options=cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
     connection = place.connection
-    taken = connection.open(MQOD(ObjectName=source), cmqc.MQOO_INPUT_SHARED)
-    put = connection.open(MQOD(ObjectName=target), cmqc.MQOO_OUTPUT)
+    source_handle = connection.open(MQOD(ObjectName=source), cmqc.MQOO_INPUT_SHARED)
+    target_handle = connection.open(MQOD(ObjectName=target), cmqc.MQOO_OUTPUT)
 
     def move() -> None:
         uncommitted = 0
         try:
             while True:
-                messages = get_many(connection, taken, options)
+                messages = get_many(connection, source_handle, options)
                 _put_all(
-                    connection, [(put, Message(message.md, message.data), cmqc.MQPMO_SYNCPOINT) for message in messages]
+                    connection,
+                    [(target_handle, Message(message.md, message.data), cmqc.MQPMO_SYNCPOINT) for message in messages],
                 )
                 uncommitted += len(messages)
                 if uncommitted >= UNIT - MESSAGES:  # the gets and puts of a unit count for MAXUMSGS
@@ -151,8 +152,8 @@ def _plain(place: Place, source: str, target: str) -> float:
         connection.commit()
 
     cost = place.cost(move)
-    connection.close(taken)
-    connection.close(put)
+    connection.close(source_handle)
+    connection.close(target_handle)
     return ROWS / cost.seconds
 
 

@@ -318,9 +318,9 @@ def publish(options: argparse.Namespace, delay_us: int, topics: int, mode: str, 
         command = [MQBRIDGE, "mqsc", "display", "QLOCAL(KEPT)", "CURDEPTH", "--json"]
         command += ["--config", str(running.directory / "host.yaml")]
         display = subprocess.run(command, capture_output=True, text=True, check=True)
-        kept = json.loads(display.stdout)["CURDEPTH"]
-        if kept != count:
-            raise RuntimeError(f"{count} publications are acknowledged, {kept} are stored")
+        depth = json.loads(display.stdout)["CURDEPTH"]
+        if depth != count:
+            raise RuntimeError(f"{count} publications are acknowledged, {depth} are stored")
         log = running.directory / "bridge.log"
         running.process.terminate()
         psutil.wait_procs([running.process], 30)
@@ -374,8 +374,8 @@ def main() -> None:
                 runs.append(partial(publish, options, delay_us, options.topics[-1], "one by one"))
     if not options.deliver:
         (options.clients,) = options.clients
-    what = "deliveries" if options.deliver else f"QoS 1 publications of {options.clients} clients"
-    title = f"{what}, {options.library} on the stand-in"
+    subject = "deliveries" if options.deliver else f"QoS 1 publications of {options.clients} clients"
+    title = f"{subject}, {options.library} on the stand-in"
     table = Table(title=title)
     for heading in ("code", "load", "delay", "messages/s", "CPU µs", "removed later" if options.deliver else "units"):
         table.add_column(heading, justify="right")

@@ -149,9 +149,9 @@ def publications(group: Group, options: argparse.Namespace) -> tuple[int, float]
     command = [MQBRIDGE, "mqsc", "display", "QLOCAL(KEPT)", "CURDEPTH", "--json"]
     command += ["--config", str(group.directory / "host.yaml")]
     display = subprocess.run(command, capture_output=True, text=True, check=True)
-    kept = json.loads(display.stdout)["CURDEPTH"]
-    if kept != count:
-        raise RuntimeError(f"{count} publications are acknowledged, {kept} are stored")
+    depth = json.loads(display.stdout)["CURDEPTH"]
+    if depth != count:
+        raise RuntimeError(f"{count} publications are acknowledged, {depth} are stored")
     return count, seconds
 
 

@@ -39,9 +39,9 @@ def queues(place: Place, count: int, rows: int) -> list[str]:
         handle = place.connection.open(MQOD(ObjectName=name), cmqc.MQOO_OUTPUT)
         message = Message(MQMD(Format=cmqc.MQFMT_STRING, CodedCharSetId=1208), BODY)
         for _ in range(rows // count // UNIT):
-            left = [(handle, message, cmqc.MQPMO_SYNCPOINT)] * UNIT
-            while left:
-                left = left[len(put_many(place.connection, left)) :]
+            remaining = [(handle, message, cmqc.MQPMO_SYNCPOINT)] * UNIT
+            while remaining:
+                remaining = remaining[len(put_many(place.connection, remaining)) :]
             place.connection.commit()
         place.connection.close(handle)
     return names

@@ -87,9 +87,9 @@ class Roads:
         handle = self.place.connection.open(MQOD(ObjectName=queue), cmqc.MQOO_OUTPUT)
         message = Message(MQMD(Persistence=cmqc.MQPER_PERSISTENT), b"x" * SIZE)
         for _ in range(self.rows // UNIT):
-            left = [(handle, message, cmqc.MQPMO_SYNCPOINT)] * UNIT
-            while left:
-                left = left[len(put_many(self.place.connection, left)) :]
+            remaining = [(handle, message, cmqc.MQPMO_SYNCPOINT)] * UNIT
+            while remaining:
+                remaining = remaining[len(put_many(self.place.connection, remaining)) :]
             self.place.connection.commit()
         self.place.connection.close(handle)
         return queue

@@ -76,9 +76,9 @@ def put(place: Place, queue: str, messages: list[Message], unit: int) -> None:
     connection = place.connection
     handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_OUTPUT)
     for start in range(0, len(messages), unit):
-        left = [(handle, message, cmqc.MQPMO_SYNCPOINT) for message in messages[start : start + unit]]
-        while left:
-            left = left[len(put_many(connection, left)) :]
+        remaining = [(handle, message, cmqc.MQPMO_SYNCPOINT) for message in messages[start : start + unit]]
+        while remaining:
+            remaining = remaining[len(put_many(connection, remaining)) :]
         connection.commit()
     connection.close(handle)
 

@@ -179,8 +179,8 @@ def main() -> None:
                     )
             for word, kind in (("new", "-new"), ("resumed", "-reuse")):
                 theirs, ours = (handshakes(server.ports["tls"], kind, options.seconds) for server in servers)
-                what = f"{word} connections"
-                print(f"tls        {what:22} mosquitto {theirs:8.0f}/s  bridge {ours:8.0f}/s  {ours / theirs:.2f}")
+                label = f"{word} connections"
+                print(f"tls        {label:22} mosquitto {theirs:8.0f}/s  bridge {ours:8.0f}/s  {ours / theirs:.2f}")
             theirs, ours = (idle_bytes(server, server.ports["tls"]) for server in servers)
             print(f"tls        {'idle client':22} mosquitto {theirs / 1000:8.1f} kB bridge {ours / 1000:8.1f} kB")
         except ServerUnavailable as error:

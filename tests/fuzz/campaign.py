@@ -108,17 +108,17 @@ class Campaign:
         finally:
             writer.transport.abort()
 
-    def check(self, what: str) -> None:
+    def check(self, label: str) -> None:
         """Raise Fault if the bridge has shown one."""
         if not self.bridge.running:
-            raise Fault(f"{what}: the bridge has ended\n{self.bridge.log[-5000:]}")
+            raise Fault(f"{label}: the bridge has ended\n{self.bridge.log[-5000:]}")
         log = self.bridge.log
         for fault in FAULTS:
             if fault in log:
                 at = log.index(fault)
-                raise Fault(f"{what}: the log has\n{log[max(0, at - 500) : at + 3000]}")
+                raise Fault(f"{label}: the log has\n{log[max(0, at - 500) : at + 3000]}")
         if self.pair.error is not None:
-            raise Fault(f"{what}: the pair beside it noticed: {self.pair.error!r}")
+            raise Fault(f"{label}: the pair beside it noticed: {self.pair.error!r}")
 
     def end(self) -> int:
         """Stop the bridge in order. Return by how many bytes it has grown. Raises Fault."""

@@ -136,7 +136,7 @@ class Bridge:
         await self.until(lambda: completions().keys() >= {work.number for work in units})
         return [completions()[work.number] for work in units]
 
-    async def taken(self, *units: UnitOfWork) -> None:
+    async def run_accepted(self, *units: UnitOfWork) -> None:
         """Run units of work without rejections."""
         for completion in await self.run(*units):
             assert (completion.failure, dict(completion.refusals), dict(completion.diverted)) == (0, {}, {})
@@ -159,7 +159,7 @@ class Bridge:
 
     async def retain(self, *publications: PublicationMessage) -> None:
         self.place.at_end += [f"CLEAR TOPICSTR('{retained.topic}') CLRTYPE(RETAINED)" for retained in publications]
-        await self.taken(unit(*publications, retain=True))
+        await self.run_accepted(unit(*publications, retain=True))
 
     async def flush(self) -> None:
         # Not wait_for: on Python 3.11, it takes an iteration of the event loop even if the future is done.
@@ -178,7 +178,7 @@ class Bridge:
         await self.until(lambda: any(transmission.client_id == name for transmission in self.transmissions))
         markers = [transmission for transmission in self.transmissions if transmission.client_id == name]
         self.transmissions = [transmission for transmission in self.transmissions if transmission.client_id != name]
-        await self.taken(unit(removals=markers))
+        await self.run_accepted(unit(removals=markers))
         return self.transmissions
 
     async def payloads(self) -> list[bytes]:

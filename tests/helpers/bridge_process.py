@@ -105,8 +105,8 @@ class BridgeProcess:
                 return self._start()
             except BridgeFailed:
                 # While the bridge was stopped, another connection may have got its port. Such a connection ends soon.
-                taken = self.port and "another broker running there" in self.log[-1_000:]
-                if not taken or time.monotonic() > before:
+                port_in_use = self.port and "another broker running there" in self.log[-1_000:]
+                if not port_in_use or time.monotonic() > before:
                     raise
                 self.ended()
                 time.sleep(0.2)

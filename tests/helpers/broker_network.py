@@ -143,10 +143,10 @@ class RoutedLink(FakeLink):
         if self.away:
             threading.Event().wait(wait)
             return []
-        taken = super().take(messages, size, wait)
-        if taken and self._struck("take", "after"):
+        arrivals = super().take(messages, size, wait)
+        if arrivals and self._struck("take", "after"):
             return []
-        return taken
+        return arrivals
 
     def acknowledge(self, received: Sequence[Received]) -> None:
         if self.away or (received and self._struck("acknowledge", "before")):

@@ -78,8 +78,8 @@ class Manager(ServedQueueManager):
         assert response.ok, response.message
         return response
 
-    def attribute(self, what: str, keyword: str) -> str | int:
-        (attributes,) = self.command(f"DISPLAY {what} {keyword}").objects
+    def attribute(self, selection: str, keyword: str) -> str | int:
+        (attributes,) = self.command(f"DISPLAY {selection} {keyword}").objects
         return attributes[keyword]
 
     def wait_for_depth(self, queue: str, depth: int) -> None:

@@ -143,7 +143,7 @@ class QueueManager:
     def unsubscribe(self, client_id: str, filters: object) -> None:
         raise AssertionError("nobody unsubscribes here")
 
-    def dead_letter(self, transmission: Queued, reason: int, done: Callable[[bool], None]) -> None:
+    def dead_letter(self, transmission: Queued, reason: int, on_done: Callable[[bool], None]) -> None:
         raise AssertionError(f"message {transmission.msg_number} is dead-lettered, {reason}")
 
     def commit(self) -> None:

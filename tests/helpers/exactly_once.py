@@ -260,10 +260,10 @@ def first_deliveries(received: list[tuple[str, int]]) -> dict[str, list[int]]:
 
 def repeated(received: list[tuple[str, int]]) -> list[int]:
     """Return numbers that arrived more than once."""
-    seen: set[int] = set()
+    numbers_before: set[int] = set()
     again: deque[int] = deque()
     for _, number in received:
-        if number in seen:
+        if number in numbers_before:
             again.append(number)
-        seen.add(number)
+        numbers_before.add(number)
     return list(again)

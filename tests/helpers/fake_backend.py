@@ -111,16 +111,16 @@ class FakeBackend:
             self._changed.clear()
             await self._changed.wait()
 
-    def _ask(self, what: Callable[[], None]) -> None:
-        self.waiting.append(what)
+    def _ask(self, request: Callable[[], None]) -> None:
+        self.waiting.append(request)
         self._changed.set()
         if self.automatic:
             asyncio.get_running_loop().call_soon(self.complete_all)
 
-    def _answer(self, what: Callable[[], T]) -> asyncio.Future[T]:
+    def _answer(self, request: Callable[[], T]) -> asyncio.Future[T]:
         """Submit a request whose answer follows when it takes effect."""
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._ask(lambda: resolve(answer, what()))
+        self._ask(lambda: resolve(answer, request()))
         return answer
 
     @staticmethod
@@ -233,11 +233,11 @@ class FakeBackend:
     def flush(self) -> asyncio.Future[None]:
         return self._answer(lambda: None)
 
-    def dead_letter(self, transmission: Any, reason: int, done: Callable[[bool], None]) -> None:
+    def dead_letter(self, transmission: Any, reason: int, on_done: Callable[[bool], None]) -> None:
         if self.takes_dead_letters:
             self.dead.append((transmission, reason))
         self._changed.set()
-        done(self.takes_dead_letters)
+        on_done(self.takes_dead_letters)
 
     def payloads(self) -> list[bytes]:
         return [message.payload for message, _ in self.entered]

@@ -71,8 +71,8 @@ class Peer:
         """Return the next packets, which must have these first bytes, without their fixed headers."""
         bodies = []
         for first in firsts:
-            came, body = self.packet()
-            assert came == first, f"0x{came:02x} {body!r} instead of 0x{first:02x}"
+            received_byte, body = self.packet()
+            assert received_byte == first, f"0x{received_byte:02x} {body!r} instead of 0x{first:02x}"
             bodies.append(body)
         return bodies
 

@@ -229,9 +229,9 @@ class FakeLink:
             raise Killed
         self.reconnect(lose_session=self._broker.forgetful)
 
-    def _checked(self, right: bool, what: str) -> None:
+    def _checked(self, right: bool, failure: str) -> None:
         if not right:
-            self._broker.failures.append(what)
+            self._broker.failures.append(failure)
 
     def reset_back_off(self) -> None:
         self.back_off_resets += 1

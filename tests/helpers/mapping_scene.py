@@ -223,7 +223,7 @@ class Scene:
         (response,) = self.application.command(f"DISPLAY QLOCAL('{queue}') CURDEPTH")
         return int(response.objects[0]["CURDEPTH"])
 
-    def got(self, queue: str) -> list[Got]:
+    def take_messages(self, queue: str) -> list[Got]:
         """Get all messages of a queue, without properties."""
         handle = self.application.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
         messages = []
@@ -237,14 +237,14 @@ class Scene:
 
     def bodies(self, queue: str) -> list[bytes]:
         """Return payloads: the data after the RFH2."""
-        return [payload(got.data) for got in self.got(queue)]
+        return [payload(message.data) for message in self.take_messages(queue)]
 
     def letters(self, queue: str = DEAD_LETTERS) -> list[Letter]:
         """Get the messages of the dead-letter queue, or of another queue with dead letters."""
         letters = []
-        for got in self.got(queue):
-            header = decode_mqdlh(got.data)
-            letters.append(Letter(header, payload(got.data[cmqc.MQDLH_LENGTH_1 :])))
+        for message in self.take_messages(queue):
+            header = decode_mqdlh(message.data)
+            letters.append(Letter(header, payload(message.data[cmqc.MQDLH_LENGTH_1 :])))
         return letters
 
 

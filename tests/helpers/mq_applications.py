@@ -202,9 +202,9 @@ class Workplace:
         (response,) = self._administrator.command(text)
         return not response.ok
 
-    def attribute(self, what: str, keyword: str) -> str | int:
+    def attribute(self, selection: str, keyword: str) -> str | int:
         """Return one attribute of an object: `mq.attribute("QMGR", "DEADQ")`."""
-        (attributes,) = self.command(f"DISPLAY {what} {keyword}").objects
+        (attributes,) = self.command(f"DISPLAY {selection} {keyword}").objects
         return attributes[keyword]
 
     def name(self, prefix: str = "T") -> str:

@@ -62,7 +62,7 @@ def identity(row: Row) -> tuple[Any, ...]:
     return row["publisher"], row["topic"], row["publisher_message_id"], row["payload_hash"]
 
 
-def came(rows: list[Row]) -> dict[Any, list[Row]]:
+def deliveries_of(rows: list[Row]) -> dict[Any, list[Row]]:
     by_identity: dict[Any, list[Row]] = defaultdict(list)
     for row in rows:
         if row["direction"] == Direction.OUT and row["publisher"] and not row["retain"] and row["replayed"] is None:
@@ -80,7 +80,7 @@ def audit(
     near = [row for row in rows if low - margin <= row["received"] <= high + margin]
     moved = [row["settled"] for row in near if row["direction"] in (Direction.IN, Direction.OUT)]
     archive_end = max([history.last, *moved])
-    expected, delivered = wanted(near, history), came(near)
+    expected, delivered = wanted(near, history), deliveries_of(near)
     pairs = []
     for key in expected.keys() | delivered.keys():
         both = zip_longest(
@@ -113,8 +113,8 @@ def audit(
         else:
             kinds.append(fate(out))
             if fate(out) == "delivered":
-                taken = (out["settled"] - wanted_row.row["settled"]) / 1_000_000
-                slowest = taken if slowest is None else max(slowest, taken)
+                latency = (out["settled"] - wanted_row.row["settled"]) / 1_000_000
+                slowest = latency if slowest is None else max(slowest, latency)
                 connects = [time for time in history.clients[key[0]].connects if time <= out["settled"]]
                 there = max(connects, default=wanted_row.row["settled"])
                 if late is not None and (out["settled"] - max(there, wanted_row.row["settled"])) > late * 1_000_000:
@@ -163,7 +163,7 @@ def surplus(out: Row, place: int, history: SessionHistory) -> str:
 def mappings(rows: list[Row], low: int, high: int, late: float | None) -> list[MappingCounts]:
     """Return the counts of each mapping."""
     totals: dict[str, MappingCounts] = {}
-    seen: set[Any] = set()
+    earlier_keys: set[Any] = set()
     for row in sorted(rows, key=lambda row: row["sequence"]):
         if row["direction"] != Direction.MAPPED or not low <= row["received"] < high:
             continue
@@ -175,13 +175,13 @@ def mappings(rows: list[Row], low: int, high: int, late: float | None) -> list[M
             counts.discarded += 1
         else:
             counts.put += 1
-            taken = row["settled"] - row["received"]
-            counts.late += late is not None and taken > late * 1_000_000
-            seconds = taken / 1_000_000
+            latency = row["settled"] - row["received"]
+            counts.late += late is not None and latency > late * 1_000_000
+            seconds = latency / 1_000_000
             counts.slowest = seconds if counts.slowest is None else max(seconds, counts.slowest)
             by_id = row["msg_id"] is not None
             key = row["client_id"], row["msg_id"] if by_id else identity(row)
             dup = row["publisher_message_id"] > 0 and row["times_sent"] > 1
-            counts.doubled += key in seen and (by_id or dup)
-            seen.add(key)
+            counts.doubled += key in earlier_keys and (by_id or dup)
+            earlier_keys.add(key)
     return sorted(totals.values(), key=lambda counts: counts.mapping)

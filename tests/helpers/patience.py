@@ -41,13 +41,13 @@ def eventually(look: Callable[[], object], expected: object) -> None:
 
 def until_at_last(condition: Callable[[], bool], progress: Callable[[], object]) -> None:
     """Wait for a condition as long as there is progress."""
-    seen, since = progress(), time.monotonic()
+    last_progress, since = progress(), time.monotonic()
     looked = since
     while not condition():
         now = time.monotonic()
         if now - looked > _LOOK:  # determining the progress may be expensive
             looked = now
-            if (reached := progress()) != seen:
-                seen, since = reached, now
-            assert now - since < PATIENCE, f"nothing happens behind {seen}"
+            if (reached := progress()) != last_progress:
+                last_progress, since = reached, now
+            assert now - since < PATIENCE, f"nothing happens behind {last_progress}"
         time.sleep(_PAUSE)

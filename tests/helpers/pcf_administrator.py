@@ -111,8 +111,8 @@ class Administrator:
         assert isinstance(detail, MQCFIN) and detail.Parameter in (cmqcfc.MQIACF_PARAMETER_ID, cmqcfc.MQIACF_SELECTOR)
         return first.Reason, detail.Value
 
-    def displayed(self, what: str, keyword: str) -> str | int:
-        (response,) = self.connection.command(f"DISPLAY {what} {keyword}")
+    def displayed(self, selection: str, keyword: str) -> str | int:
+        (response,) = self.connection.command(f"DISPLAY {selection} {keyword}")
         assert response.ok, response.message
         return response.objects[0][keyword]
 

@@ -30,14 +30,14 @@ class Client:
         self.decoder = Decoder(server=False, protocol_level=4)
         self.packets: deque[Packet] = deque()
 
-    def send(self, *what: Packet | bytes) -> None:
+    def send(self, *packets: Packet | bytes) -> None:
         """Send one segment, as far as possible, in the protocol level of the last CONNECT."""
-        for packet in what:
+        for packet in packets:
             if isinstance(packet, Connect) and packet.protocol_level in (3, 4, 5):
                 self.level = packet.protocol_level
                 self.decoder = Decoder(server=False, protocol_level=self.level)
         self.writer.write(
-            b"".join(packet if isinstance(packet, bytes) else encode(packet, "big", self.level) for packet in what)
+            b"".join(packet if isinstance(packet, bytes) else encode(packet, "big", self.level) for packet in packets)
         )
 
     async def receive(self) -> Packet:

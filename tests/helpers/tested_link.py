@@ -43,12 +43,12 @@ class TestedLink(LinkConnection):
 
     def take_all(self, number: int) -> list[Received]:
         """Return this number of publications, with as many calls as necessary."""
-        taken: list[Received] = []
-        while len(taken) < number:
-            some = self.take(number - len(taken), 1 << 30, PATIENCE)
+        arrivals: list[Received] = []
+        while len(arrivals) < number:
+            some = self.take(number - len(arrivals), 1 << 30, PATIENCE)
             # An empty answer means a new connection or PUBRELs, and more follows. Otherwise the time is over.
-            taken += some
-        return taken
+            arrivals += some
+        return arrivals
 
     def released_all(self, number: int) -> list[int]:
         """Return this number of message ids of PUBREL."""

@@ -350,13 +350,13 @@ class MqiConversation(Conversation):
         if options.Options & cmqc.MQGMO_UNMARKED_BROWSE_MSG and self._present.rules.step_cost is not None:
             self._present.stepped(_stepped_over(hconn, handle, options.Options))
 
-        def form(got: MqiGot) -> Writer:
-            writer = Writer().raw(structures.written_md(md_raw, got.md))
+        def form(message: MqiGot) -> Writer:
+            writer = Writer().raw(structures.written_md(md_raw, message.md))
             names = ("ResolvedQName", "GroupStatus", "SegmentStatus", "Segmentation", "MsgToken", "ReturnedLength")
-            writer.raw(structures.MQGMO.written(gmo_raw, **{name: getattr(got, name) for name in names}))
-            writer.long(got.DataLength).raw(got.data)
-            write_properties(writer, got.properties if wants_properties else None)
-            writer.reason = got.Reason
+            writer.raw(structures.MQGMO.written(gmo_raw, **{name: getattr(message, name) for name in names}))
+            writer.long(message.DataLength).raw(message.data)
+            write_properties(writer, message.properties if wants_properties else None)
+            writer.reason = message.Reason
             return writer
 
         def form_many(first: MqiGot) -> Writer:
@@ -364,8 +364,8 @@ class MqiConversation(Conversation):
             whole = first.Reason != cmqc.MQRC_TRUNCATED_MSG_FAILED
             more = _following(hconn, handle, options, room - len(first.data)) if whole else []
             writer.long(len(more))
-            for got in more:
-                block = form(got)
+            for message in more:
+                block = form(message)
                 writer.raw(
                     block.frame(cmqc.MQCC_WARNING if block.reason else cmqc.MQCC_OK, block.reason)[LENGTH.size :]
                 )
@@ -509,9 +509,9 @@ def _following(hconn: MqiHconn, handle: int, options: MqiGetOptions, room: int) 
     with contextlib.suppress(MQError):  # no more messages, or the next message does not fit
         while room > 0:
             following = msgspec.structs.replace(following, MaxLength=min(options.MaxLength or 0, room))
-            got, _ = mqget(hconn, handle, following)
-            group.append(got)
-            room -= len(got.data) + _READ_AHEAD_OVERHEAD
+            message, _ = mqget(hconn, handle, following)
+            group.append(message)
+            room -= len(message.data) + _READ_AHEAD_OVERHEAD
     return group
 
 
@@ -556,8 +556,8 @@ def _tls_mismatch(channel: Mapping[str, Value], stream: ssl.SSLObject | None) ->
     versions = ANY_CIPHER.get(cipher_spec)
     matches = CIPHER_SPECS.get(cipher_spec, cipher_spec) == name if versions is None else version in versions
     if not matches:
-        what = f"it uses {version} with {name}, and SSLCIPH is {cipher_spec or 'blank'}"
-        return cmqc.MQRC_SSL_INITIALIZATION_ERROR, what
+        explanation = f"it uses {version} with {name}, and SSLCIPH is {cipher_spec or 'blank'}"
+        return cmqc.MQRC_SSL_INITIALIZATION_ERROR, explanation
     certificate = certificate_of(stream)
     if certificate is None:
         required = peer_name or channel["SSLCAUTH"] == "REQUIRED"

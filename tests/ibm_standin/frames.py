@@ -79,9 +79,9 @@ class Reader:
         end = self._position + length
         if end > len(self._frame):
             raise Malformed(f"a request of {len(self._frame)} bytes wants {end}")
-        taken = self._frame[self._position : end]
+        field = self._frame[self._position : end]
         self._position = end
-        return taken
+        return field
 
 
 class Writer:

@@ -107,11 +107,11 @@ def by_the_service(site: Queues, mapping_rule: ToMq) -> None:
     with_connection = Queues(site.directory).connection
     producer, letters = MessageProducer(with_connection), DeadLetters(with_connection, REFUSED, "m1", "source")
     for columns in ROWS:
-        taken: Publication = publication(columns)
+        received_publication: Publication = publication(columns)
         try:
-            (mapped,) = mapping_rule.messages(taken) or (None,)
+            (mapped,) = mapping_rule.messages(received_publication) or (None,)
         except Unmappable as error:
-            original = received_message(taken)
+            original = received_message(received_publication)
             letters.put(original.md, original.data, error.reason, str(error))
             continue
         if mapped is not None:
@@ -150,7 +150,10 @@ def messages_put(site: Queues, put: Callable[[Queues, Any], None], mapping_rule:
         message.md.MsgId for queue in ("Q", "Q.1", "Q.2") for message in messages[queue] if message.md.MsgId in ids
     }
     own_msg_id = not isinstance(mapping_rule, StandardToMq) and mapping_rule.config.attributes.msg_id is not None
-    return {queue: [facts(got, ids, own_msg_id and queue == "Q") for got in gots] for queue, gots in messages.items()}
+    return {
+        queue: [facts(message, ids, own_msg_id and queue == "Q") for message in gots]
+        for queue, gots in messages.items()
+    }
 
 
 #: Fields of the MQMD that mappings set.
@@ -169,9 +172,9 @@ FIELDS = (
 )
 
 
-def facts(got: Got, waiting: set[bytes], given_msg_id: bool) -> dict[str, Any]:
+def facts(message: Got, waiting: set[bytes], given_msg_id: bool) -> dict[str, Any]:
     """Return a message without fields that depend on time or application. `waiting` are the MsgIds of stored requests."""
-    md, data = got.md, got.data
+    md, data = message.md, message.data
     known: dict[str, Any] = {name: getattr(md, name) for name in FIELDS}
     if md.CorrelId in waiting:
         known["CorrelId"] = "the MsgId of a kept request"

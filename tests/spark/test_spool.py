@@ -184,15 +184,15 @@ def test_no_message_of_a_spool_is_lost_silently(written: Path, tmp_path: Path, k
             "lock": list(directory.glob("spool/*/lock")),
         }
         file = chance.choice(files[kind])
-        what = f"MQBRIDGE_TEST_SEED={number}: {file} {change(file, chance)}"
+        label = f"MQBRIDGE_TEST_SEED={number}: {file} {change(file, chance)}"
         verified = list(damage_of(directory / "spool", directory / "checkpoint"))
         try:
             content = read_from(directory)
         except (SpoolDamaged, DataLoss) as error:
-            assert verified and kind != "lock", f"{what}: verify does not find {error}"
+            assert verified and kind != "lock", f"{label}: verify does not find {error}"
         else:
-            assert content == expected, what
-            assert not verified or kind == "identity", f"{what}: {verified}"
+            assert content == expected, label
+            assert not verified or kind == "identity", f"{label}: {verified}"
         shutil.rmtree(directory)
 
 

@@ -53,7 +53,7 @@ def is_record(request: list[Any]) -> bool:
 
 def in_progress(connection: Connection, spool: str) -> bool:
     """Replace the record of a return in a unit of work, if the one of another connection has ended."""
-    record = MappingState(connection, spool, what=RECORD)
+    record = MappingState(connection, spool, kind=RECORD)
     try:
         record.load(create=False)
     except MQError as error:

@@ -21,7 +21,26 @@ ALLOWED: Final = {
 LONGEST: Final = 15
 
 #: Words that do not describe the contents of a variable.
-VAGUE: Final = frozenset(("asked", "found", "given", "made", "one", "said", "shown", "told"))
+VAGUE: Final = frozenset(
+    (
+        "asked",
+        "came",
+        "done",
+        "found",
+        "given",
+        "gone",
+        "got",
+        "kept",
+        "made",
+        "one",
+        "said",
+        "seen",
+        "shown",
+        "taken",
+        "told",
+        "what",
+    )
+)
 
 
 def test_a_class_name_means_one_class() -> None:

@@ -317,9 +317,9 @@ class AuthorizationService:
         self._demand(user, f"topic {topic!r}, topic object {' or '.join(names)}", lacking)
 
     @staticmethod
-    def _demand(user: str, what: str, lacking: Iterable[str]) -> None:
+    def _demand(user: str, subject: str, lacking: Iterable[str]) -> None:
         if words := ",".join(lacking):
-            detail = f"user {user!r} lacks authority for {what} ({words})"
+            detail = f"user {user!r} lacks authority for {subject} ({words})"
             log.warning("MQB3401W %s", detail)
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, detail)
 

@@ -80,9 +80,9 @@ class EmbeddedInquiry:
         now = time.time()
         database = queue_manager.data_directory / "queuemanager.db"
         sizes = {}
-        for what, path in (("database", database), ("write_ahead_log", write_ahead_log(database))):
+        for kind, path in (("database", database), ("write_ahead_log", write_ahead_log(database))):
             if path.exists():
-                sizes[what] = path.stat().st_size
+                sizes[kind] = path.stat().st_size
         disk = shutil.disk_usage(queue_manager.data_directory)
         return QueueManagerStatus(
             queues=[_status(defined[name], now) for name in queue_names],

@@ -437,8 +437,8 @@ class QueueManager:
         if queue.name != MAPPING_STATE_QUEUE:
             reason = self.shortage(0 if replacing else message.length + MESSAGE_OVERHEAD, persistent)
             if reason:
-                what = "the disk is full" if reason == cmqc.MQRC_RESOURCE_PROBLEM else self.memory.problem
-                raise MQError(reason, f"put to queue {queue.name}: {what}")
+                problem = "the disk is full" if reason == cmqc.MQRC_RESOURCE_PROBLEM else self.memory.problem
+                raise MQError(reason, f"put to queue {queue.name}: {problem}")
         now = time.time()
         stored = StoredMessage(
             queue=queue,

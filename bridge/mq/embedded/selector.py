@@ -240,9 +240,9 @@ class _Reader:
         evaluate = node.evaluate
         return _Node(_CONDITION, lambda lookup: _negation(evaluate(lookup))) if negated else node
 
-    def _identifier(self, node: _Node, what: str) -> _Node:
+    def _identifier(self, node: _Node, construct: str) -> _Node:
         if node.kind != _IDENTIFIER:
-            self._fail(f"{what} must follow an identifier")
+            self._fail(f"{construct} must follow an identifier")
         return node
 
     def _comparison(self, sign: str, left: _Node, right: _Node) -> _Node:

@@ -230,8 +230,8 @@ class Conversation(asyncio.Protocol, ABC):
                 self._fail(str(error))
                 return
 
-    def _fail(self, what: str) -> None:
-        log.warning("MQB3307W closed an MQ connection that does not use the protocol of this bridge: %s", what)
+    def _fail(self, reason: str) -> None:
+        log.warning("MQB3307W closed an MQ connection that does not use the protocol of this bridge: %s", reason)
         self.abort()
 
     def _reply(self, frame: bytes | bytearray) -> None:

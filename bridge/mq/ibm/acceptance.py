@@ -209,7 +209,7 @@ class Acceptance:
     # Connection, objects and commands --------------------------------------------------------------------------------
 
     def _connects(self) -> str:
-        begun = time.monotonic()
+        start = time.monotonic()
         try:
             self._connection = self._connect()
         except MQError as error:
@@ -217,7 +217,7 @@ class Acceptance:
                 "check channel, CHLAUTH, CONNAUTH, password and TLS; AMQERR01.LOG of the queue manager has the reason"
             )
             raise Failed(str(error), remedy) from error
-        return f"connected in {(time.monotonic() - begun) * 1000:.0f} ms"
+        return f"connected in {(time.monotonic() - start) * 1000:.0f} ms"
 
     def _rejects_wrong_password(self) -> str:
         if self._trials.wrong_password is None:
@@ -238,14 +238,14 @@ class Acceptance:
         if not self._trials.without_tls:
             raise Skipped("the configuration has no section tls")
         reasons = []
-        for what, connect in self._trials.without_tls.items():
+        for description, connect in self._trials.without_tls.items():
             try:
                 connect().disconnect()
             except MQError as error:
-                reasons.append(f"{what}: {cmqc.reason_name(error.reason)} ({error.reason})")
+                reasons.append(f"{description}: {cmqc.reason_name(error.reason)} ({error.reason})")
             else:
                 raise Failed(
-                    f"the queue manager accepts a connection {what}", "set SSLCIPH of the channel, and peer_name"
+                    f"the queue manager accepts a connection {description}", "set SSLCIPH of the channel, and peer_name"
                 )
         return "connected with TLS; rejected " + ", ".join(reasons)
 
@@ -254,13 +254,13 @@ class Acceptance:
         if not self._trials.refused:
             raise Skipped("the bridge connects locally")
         reasons = []
-        for what, connect in self._trials.refused.items():
+        for description, connect in self._trials.refused.items():
             try:
                 connect().disconnect()
             except MQError as error:
-                reasons.append(f"{what}: {cmqc.reason_name(error.reason)} ({error.reason})")
+                reasons.append(f"{description}: {cmqc.reason_name(error.reason)} ({error.reason})")
             else:
-                raise Failed(f"a connection to an {what} is accepted", "check which queue manager listens there")
+                raise Failed(f"a connection to an {description} is accepted", "check which queue manager listens there")
         return Finding(
             ", ".join(reasons),
             "the bridge logs these codes with a hint. It does not regard a single rejected connection as an outage, but also"
@@ -299,10 +299,10 @@ class Acceptance:
         return f"complete, with notes: {notes}" if notes else "complete"
 
     def _lists_subscriptions(self) -> str:
-        begun = time.monotonic()
+        start = time.monotonic()
         with closing(PcfAdministration(self._mq)) as administration:
             number = len(administration.subscriptions())
-        return f"{number} subscriptions in {time.monotonic() - begun:.1f} s"
+        return f"{number} subscriptions in {time.monotonic() - start:.1f} s"
 
     def _inquires_channel(self) -> str:
         """Inquire the channel's attributes with PCF (IBM MQ documentation, "Inquire Channel")."""
@@ -632,7 +632,7 @@ class Acceptance:
         """Create durable subscriptions, list them, and remove them."""
         number = self._trials.subscriptions
         destination = self._destination(self._client)
-        begun = time.monotonic()
+        start = time.monotonic()
         try:
             for count in range(number):
                 self._mq.close(self._many(cmqc.MQSO_CREATE, count, destination))
@@ -652,7 +652,7 @@ class Acceptance:
                 f"MAXDEPTH of the model queue for replies, SYSTEM.MQTT.REPLY.MODEL, must be at least {number}",
             )
         return Finding(
-            f"{number} created in {created - begun:.1f} s, listed in {listed_at - created:.1f} s,"
+            f"{number} created in {created - start:.1f} s, listed in {listed_at - created:.1f} s,"
             f" removed in {removed_at - listed_at:.1f} s",
             "the bridge lists subscriptions at each start and takeover. When a fleet subscribes for the first time, that"
             " takes as long as their creation here",
@@ -673,7 +673,7 @@ class Acceptance:
         # A message that is too long for the transmission queue would go to the dead-letter queue.
         objects = MQOD(ObjectType=cmqc.MQOT_Q_MGR), MQOD(ObjectName=self._requirements.transmission_queue)
         length = min(self._inquire(od, cmqc.MQIA_MAX_MSG_LENGTH)[0][0] for od in objects) - HEADERS
-        begun = time.monotonic()
+        start = time.monotonic()
         with self._subscribed(f"{self._topic}/long"):
             try:
                 self._publish(f"{self._topic}/long", b"x" * length)
@@ -683,7 +683,7 @@ class Acceptance:
                     f"a message of {length} bytes, which MAXMSGL of queue manager and queue allow: {error}",
                     f"set MAXMSGL({MAX_MESSAGE_LENGTH}) for the channel",
                 ) from error
-        return f"put and got {length} bytes in {time.monotonic() - begun:.1f} s"
+        return f"put and got {length} bytes in {time.monotonic() - start:.1f} s"
 
     # Handles and rate ------------------------------------------------------------------------------------------------
 
@@ -716,19 +716,19 @@ class Acceptance:
 
     def _rate(self) -> str:
         number = 20
-        begun = time.monotonic()
+        start = time.monotonic()
         for _ in range(number):
             od = MQOD(ObjectType=cmqc.MQOT_Q_MGR)
             self._mq.close(self._mq.open(od, cmqc.MQOO_INQUIRE))
-        trip = (time.monotonic() - begun) / number / 2
+        trip = (time.monotonic() - start) / number / 2
         with self._own_queue() as (name, _):
             handle = self._mq.open(MQOD(ObjectName=name), cmqc.MQOO_OUTPUT)
-            begun = time.monotonic()
+            start = time.monotonic()
             for count in range(1, RATE_MESSAGES + 1):
                 self._mq.put(handle, _message(b"x" * 200), cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_ASYNC_RESPONSE)
                 if count % RATE_UNIT == 0:
                     self._mq.commit()
-            seconds = time.monotonic() - begun
+            seconds = time.monotonic() - start
             self._mq.close(handle)
         rate = f"{RATE_MESSAGES / seconds:,.0f} non-persistent messages/s over one connection"
         return f"{rate}, with a round trip of {trip * 1000:.2f} ms"

@@ -82,10 +82,10 @@ def read_ahead(connection: Connection, queue: str, number: int = MESSAGES) -> Fi
     seconds = {}
     for name, ahead in (("with", cmqc.MQOO_READ_AHEAD), ("without", cmqc.MQOO_NO_READ_AHEAD)):
         handle = connection.open(MQOD(ObjectName=queue), _BROWSE | ahead)
-        begun, browsed = time.monotonic(), 0
+        start, browsed = time.monotonic(), 0
         while get_or_none(connection, handle, GetOptions(Options=cmqc.MQGMO_BROWSE_NEXT)) is not None:
             browsed += 1
-        seconds[name] = max(time.monotonic() - begun, 1e-9)
+        seconds[name] = max(time.monotonic() - start, 1e-9)
         connection.close(handle)
         if browsed != number:
             raise Failed(f"{browsed} of {number} messages browsed {name} read ahead", "set read_ahead: false")
@@ -106,11 +106,11 @@ def asynchronous_put1(connection: Connection, queue: str, message: Callable[[byt
     rates = {}
     for name, asynchronous in (("with", cmqc.MQPMO_ASYNC_RESPONSE), ("without", cmqc.MQPMO_SYNC_RESPONSE)):
         options = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NEW_MSG_ID | cmqc.MQPMO_FAIL_IF_QUIESCING | asynchronous
-        begun = time.monotonic()
+        start = time.monotonic()
         for _ in range(UNIT):
             connection.put1(MQOD(ObjectName=queue), message(b"x" * 200), options)
         connection.commit()
-        rates[name] = UNIT / max(time.monotonic() - begun, 1e-9)
+        rates[name] = UNIT / max(time.monotonic() - start, 1e-9)
     handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INQUIRE)
     (depth,) = connection.inquire(handle, [cmqc.MQIA_CURRENT_Q_DEPTH])[0]
     connection.close(handle)
@@ -130,14 +130,14 @@ def marked_browse(connection: Connection, queue: str) -> Finding:
     handle = connection.open(MQOD(ObjectName=queue), _BROWSE | cmqc.MQOO_NO_READ_AHEAD)
     times = []
     while True:
-        begun = time.monotonic()
+        start = time.monotonic()
         try:
             connection.get(handle, GetOptions(Options=_MARKING, MaxLength=100))
         except MQError as error:
             if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
                 raise
             break
-        times.append(time.monotonic() - begun)
+        times.append(time.monotonic() - start)
     connection.close(handle)
     edge = max(1, min(EDGE, len(times) // 2))
     first, last = (sum(some) / edge * 1000 for some in (times[:edge], times[-edge:]))

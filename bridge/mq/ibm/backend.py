@@ -337,10 +337,10 @@ class IbmBackend(BackendEvents):
     def _publisher_of(self, client_id: str) -> Publisher:
         return self._publishers[self.shard.part_of(client_id, len(self._publishers))]
 
-    def _remove(self, messages: Iterable[QueuedMessage], what: str) -> None:
-        """Remove messages that no client receives, from any thread. The log describes a failure with `what`."""
+    def _remove(self, messages: Iterable[QueuedMessage], operation: str) -> None:
+        """Remove messages that no client receives, from any thread. The log describes a failure with `operation`."""
         if msg_ids := [message.msg_id for message in messages]:
-            self._call(self._dispatch.remove, msg_ids, log_failure(what))
+            self._call(self._dispatch.remove, msg_ids, log_failure(operation))
 
     def _finish_removal(self, client_id: str, msg_ids: list[bytes]) -> None:
         """Remove the messages that a client acknowledged in an earlier run. After a failure, they stay in its record."""
@@ -863,9 +863,11 @@ class IbmBackend(BackendEvents):
         self.events.outage()
 
 
-def log_failure(what: str) -> Callable[[int], None]:
+def log_failure(operation: str) -> Callable[[int], None]:
     def done(reason: int) -> None:
         if reason:
-            log.error("MQB4010E %s failed, the message was not moved: %s (%d)", what, cmqc.reason_name(reason), reason)
+            log.error(
+                "MQB4010E %s failed, the message was not moved: %s (%d)", operation, cmqc.reason_name(reason), reason
+            )
 
     return done

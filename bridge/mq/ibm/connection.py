@@ -318,21 +318,21 @@ class IbmConnection(ABC):
             raise MQError(error.reason, detail) from error
 
     @contextmanager
-    def _operation(self, what: str) -> Iterator[None]:
+    def _operation(self, operation: str) -> Iterator[None]:
         """Convert errors of the package to MQError."""
         try:
             self._manager.get_handle()  # without a connection, the package's calls raise TypeError
             yield
         except (self._library.MQMIError, self._library.PYIFError) as error:
-            raise self._converted(error, what) from error
+            raise self._converted(error, operation) from error
 
-    def _converted(self, error: Any, what: str) -> MQError:
+    def _converted(self, error: Any, operation: str) -> MQError:
         """Return the MQError for an error of the package."""
         if isinstance(error, self._library.MQMIError):
-            return MQError(error.reason, what)
+            return MQError(error.reason, operation)
         # The package itself rejected the call.
         reason = cmqc.MQRC_HCONN_ERROR if "not connected" in str(error) else cmqc.MQRC_HOBJ_ERROR
-        return MQError(reason, f"{what}: {error}")
+        return MQError(reason, f"{operation}: {error}")
 
     def _connect(self) -> None:
         """Connect (MQCONNX).
@@ -507,10 +507,10 @@ class IbmConnection(ABC):
         options: int,
         properties: Sequence[Property],
         verb: Callable[[bytes, Any, Any], None],
-        what: str,
+        operation: str,
     ) -> MQMD:
         md = self._structures.md(message.md)
-        with self._operation(what), self._message_handle(properties) as message_handle:
+        with self._operation(operation), self._message_handle(properties) as message_handle:
             try:
                 verb(message.put_data, md, self._structures.pmo(options, message_handle))
             except self._library.MQMIError as error:

@@ -75,8 +75,8 @@ class ConnectionParameters(msgspec.Struct, kw_only=True, frozen=True):
             why = error.strerror if isinstance(error, OSError) else "it is not a JSON Web Token"
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, f"token_file {self.token_file} cannot be read: {why}") from None
         if not 0 < len(token) <= cmqc.MQ_CSP_TOKEN_LENGTH:
-            what = f"has {len(token)} characters; hint: a token has 1 to {cmqc.MQ_CSP_TOKEN_LENGTH}"
-            raise MQError(cmqc.MQRC_NOT_AUTHORIZED, f"token_file {self.token_file} {what}")
+            problem = f"has {len(token)} characters; hint: a token has 1 to {cmqc.MQ_CSP_TOKEN_LENGTH}"
+            raise MQError(cmqc.MQRC_NOT_AUTHORIZED, f"token_file {self.token_file} {problem}")
         return token
 
     def hint(self, reason: int) -> str:

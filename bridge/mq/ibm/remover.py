@@ -396,10 +396,10 @@ class FirstRemover(Remover):
         """
         if owner is None or owner.shards == self._shard.of:
             return
-        what = (
+        problem = (
             f"queue_manager.shard.of is {self._shard.of}, and the sessions on {state} belong to {owner.shards} shards;"
             " hint: with the former number, end all sessions (`mqbridge client purge`), stop the bridge and run CLEAR"
             f" QLOCAL('{state}')"
         )
-        self._events.refused(MQError(cmqc.MQRC_ENVIRONMENT_ERROR, what))
+        self._events.refused(MQError(cmqc.MQRC_ENVIRONMENT_ERROR, problem))
         raise Stopped

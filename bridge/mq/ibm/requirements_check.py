@@ -90,11 +90,11 @@ def has_aliases(administration: PcfAdministration, transmission_queue: str) -> b
 
 def refused_connection(error: MQError, queue_manager: str, user: str) -> Missing:
     """Describe a failed connection, with a remedy if one is known."""
-    what = f"no connection to queue manager {queue_manager}: {error}"
+    problem = f"no connection to queue manager {queue_manager}: {error}"
     if error.reason == cmqc.MQRC_NOT_AUTHORIZED:
         grant = set_authrec("QMGR", "", f"PRINCIPAL('{user}')", "CONNECT,INQ")
-        return Missing(what, f"{grant}")
-    return Missing(what)
+        return Missing(problem, f"{grant}")
+    return Missing(problem)
 
 
 class _Examination:
@@ -137,8 +137,8 @@ class _Examination:
                     self._administration.close()
         return self._found
 
-    def _lacks(self, what: str, remedy: str = "", *, needed: bool = True) -> None:
-        self._found.append(Missing(what, remedy, needed))
+    def _lacks(self, problem: str, remedy: str = "", *, needed: bool = True) -> None:
+        self._found.append(Missing(problem, remedy, needed))
 
     # Objects and attributes ------------------------------------------------------------------------------------------
 
@@ -176,8 +176,8 @@ class _Examination:
             ("MAXUMSGS", has.uncommitted, needs.uncommitted),
         ):
             if has_number < needed:
-                what = f"the queue manager has {keyword}({has_number}), and the bridge needs {needed}"
-                self._lacks(what, alter_queue_manager(keyword, needed))
+                problem = f"the queue manager has {keyword}({has_number}), and the bridge needs {needed}"
+                self._lacks(problem, alter_queue_manager(keyword, needed))
         return has.dead_letter_queue
 
     def _route_to_clients(self) -> None:
@@ -223,8 +223,8 @@ class _Examination:
         elif (kind := answer[0][0]) != cmqc.MQQT_LOCAL:
             is_, deletion = _TYPES.get(kind, (f"of type {kind}", ""))
             first = f"{deletion}('{queue.name}'), then " if deletion else ""
-            what = f"{label} is {is_}, and has to be a local one"
-            self._lacks(what, first + queue.definition, needed=queue.needed)
+            problem = f"{label} is {is_}, and has to be a local one"
+            self._lacks(problem, first + queue.definition, needed=queue.needed)
         else:
             values = self._inquire(MQOD(ObjectName=queue.name), [attribute.selector for attribute in queue.attributes])
             for attribute, value in zip(queue.attributes, () if isinstance(values, int) else values[0], strict=False):
@@ -427,10 +427,10 @@ class _Examination:
             first, words = grant.first, grant.words
             who = first.user or self._requirements.user
             purposes = "; to ".join(dict.fromkeys(authority.purpose for authority in grant.authorities))
-            what = f"user {who} lacks authority {words} for {_label(first)}, needed to {purposes}"
+            problem = f"user {who} lacks authority {words} for {_label(first)}, needed to {purposes}"
             manager = self._requirements.queue_manager
             shell = setmqaut(manager, first.kind, first.name, who, words) if manager else ""
-            self._found.append(Missing(what, grant.command(f"PRINCIPAL('{who}')"), first.needed, shell))
+            self._found.append(Missing(problem, grant.command(f"PRINCIPAL('{who}')"), first.needed, shell))
 
     # Lengths of messages ---------------------------------------------------------------------------------------------
 
@@ -456,8 +456,8 @@ class _Examination:
         for od, label, command in objects:
             answer = self._inquire(od, (cmqc.MQIA_MAX_MSG_LENGTH,))
             if not isinstance(answer, int) and answer[0][0] < needed:
-                what = f"{label} has MAXMSGL({answer[0][0]}), and {publishes}"
-                self._lacks(what, f"ALTER {command} MAXMSGL({MAX_MESSAGE_LENGTH})", needed=False)
+                problem = f"{label} has MAXMSGL({answer[0][0]}), and {publishes}"
+                self._lacks(problem, f"ALTER {command} MAXMSGL({MAX_MESSAGE_LENGTH})", needed=False)
                 too_short = True
         if too_short or self._misconfigured or self._unusable or not all(self._granted.values()):
             return  # a message of that length might be rejected for a reason that is already reported

@@ -176,8 +176,12 @@ class Subscriber(Worker[Request]):
             self._unmade_since = 0.0
         elif not self._unmade_since:
             self._unmade_since = now
-            what = f"{len(self._to_make)} subscriptions were not restored yet, for example {next(iter(self._to_make))}"
-            log.warning("MQB4301W %s: %s; publications wait for at most %g s", self.name, what, MAX_PUBLICATION_DELAY)
+            problem = (
+                f"{len(self._to_make)} subscriptions were not restored yet, for example {next(iter(self._to_make))}"
+            )
+            log.warning(
+                "MQB4301W %s: %s; publications wait for at most %g s", self.name, problem, MAX_PUBLICATION_DELAY
+            )
         if not self._to_make or now - self._unmade_since >= MAX_PUBLICATION_DELAY:
             self._assurance.assure(losses)
 
@@ -345,8 +349,8 @@ class Subscriber(Worker[Request]):
         try:
             if len(self._connections) >= self._max_connections:
                 limit = f"queue_manager.subscription_connections ({self._max_connections})"
-                what = f"{limit} is reached; hint: raise it or MAXHANDS"
-                raise MQError(cmqc.MQRC_MAX_CONNS_LIMIT_REACHED, what)
+                problem = f"{limit} is reached; hint: raise it or MAXHANDS"
+                raise MQError(cmqc.MQRC_MAX_CONNS_LIMIT_REACHED, problem)
             connection = self._open_connection()
         except MQError as error:
             if self._full is None:

@@ -68,8 +68,8 @@ class ExactlyOnceRunner(ToLinkRunner):
             self._open_records(connection)
 
     def ready(self, connection: Connection) -> bool:
-        begun = self._begun
-        if super().ready(connection) and not begun:
+        had_begun = self._begun
+        if super().ready(connection) and not had_begun:
             self._open_records(connection)
         return self._begun
 

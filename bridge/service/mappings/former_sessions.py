@@ -73,7 +73,7 @@ def convert_former_record(connection: Connection, session: LinkSession, *, certa
     encoded = sessions.unnamed(session.mapping)
     if encoded is None:
         return
-    record, forgotten = ExchangeRecord(connection, session), 0
+    record, discarded_count = ExchangeRecord(connection, session), 0
     exchanges = Exchanges()
     releasing: list[int] = []
     try:
@@ -84,9 +84,9 @@ def convert_former_record(connection: Connection, session: LinkSession, *, certa
             exchanges.received = msgspec.msgpack.decode(encoded, type=list[int])
     except (msgspec.DecodeError, UnicodeDecodeError):
         # A record of the other direction does not describe this session.
-        certain, forgotten = False, 1
+        certain, discarded_count = False, 1
     if not certain:
-        forgotten += len(exchanges.sending) + len(exchanges.received)
+        discarded_count += len(exchanges.sending) + len(exchanges.received)
         exchanges = Exchanges()
     if exchanges.unfinished or certain:
         record.save(exchanges)
@@ -95,7 +95,7 @@ def convert_former_record(connection: Connection, session: LinkSession, *, certa
         sessions.save_former(FormerSession(session, time.time(), releasing=releasing))
     sessions.remove_unnamed(session.mapping)
     connection.commit()
-    if forgotten:
+    if discarded_count:
         log.warning(
             "MQB5306W mapping %s: the unfinished exchanges on record do not name their session; messages in flight may come "
             "twice",
@@ -282,21 +282,21 @@ def _finish_there(
     """
     session = former.session
     for exactly in (True, False):
-        lost: list[bool] = []
+        losses: list[bool] = []
         link = links.link_connection(
             session.mapping,
             session.link,
             config,
             client_id=session.client_id,
             clean=False,
-            on_session=lambda present, lost=lost: None if present else lost.append(True),  # type: ignore[misc]
+            on_session=lambda present, losses=losses: None if present else losses.append(True),  # type: ignore[misc]
         )
         link.start()
         try:
             if not link.wait_connected(links.END_TIMEOUT, once=True):
                 return False
             qos = min(link.limits.maximum_qos, 2 if exactly else 1)
-            _finish(connection, environment, former, link, lambda lost=lost: len(lost), 0, qos=qos)  # type: ignore[misc]
+            _finish(connection, environment, former, link, lambda losses=losses: len(losses), 0, qos=qos)  # type: ignore[misc]
         except LinkLost as error:
             connection.backout()
             if not (exactly and link.unsuitable):

@@ -648,8 +648,8 @@ class ToLinkRunner(LinkRunner):
             for (incoming, publication), refusal in refused:
                 given_up = attempt >= self._config.backouts and refusal.reason not in PASSING_REASONS
                 if refusal.reason in PERMANENT_REASONS or given_up:
-                    what = f"the publication to {publication.topic!r}: {refusal.text}"
-                    why = f"the broker of link {self._link_name} rejects {what}"
+                    description = f"the publication to {publication.topic!r}: {refusal.text}"
+                    why = f"the broker of link {self._link_name} rejects {description}"
                     self.dead_letter(incoming, tally, cmqc.MQRC_PUBLICATION_FAILURE, why, to=publication.topic)
                 else:
                     remaining.append((incoming, publication))

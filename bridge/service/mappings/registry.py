@@ -139,10 +139,10 @@ class Mappings:
                     # All threads end at the same time, because an MQGET of IBM MQ may wait for seconds.
                     old.signal_stop()
             for name in [name for name in self._entries if name not in mappings]:
-                lost = await self._remove(name)
+                deleted_count = await self._remove(name)
                 moved = self._configured.get(name)
                 change = "removed" if moved is None else f"moved to shard {moved.shard}"
-                lines.append(f"mapping {name} {change}{_with(lost)}")
+                lines.append(f"mapping {name} {change}{_with(deleted_count)}")
             for name, config in mappings.items():
                 link = links.get(link_name(config))
                 entry = self._entries.get(name)

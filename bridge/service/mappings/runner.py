@@ -205,19 +205,19 @@ class Runner(Worker[Never], WorkerEvents):
     def taken(self, consumer: MessageConsumer, messages: int) -> list[Got]:
         """Take messages for a unit of work. Without messages, the mapping is running and idle. Raises MQError."""
         batch = self._config.batch
-        taken = consumer.take(messages, batch.size, batch.time, self._wait)
-        if not taken and consumer.announce(self.wake):
+        batch_messages = consumer.take(messages, batch.size, batch.time, self._wait)
+        if not batch_messages and consumer.announce(self.wake):
             # A message may have arrived before the call.
-            taken = consumer.take(messages, batch.size, batch.time, 0.0)
-            self.idle = not taken
-        elif not taken:
+            batch_messages = consumer.take(messages, batch.size, batch.time, 0.0)
+            self.idle = not batch_messages
+        elif not batch_messages:
             self._wait = min(2 * self._wait, LONGEST_WAIT)
             self._probed = time.monotonic()  # MQGET is a probe
-        if taken:
+        if batch_messages:
             self._wait = WAIT
         else:
             self.status.state = RunnerState.RUNNING
-        return taken
+        return batch_messages
 
     def lost(self) -> None:
         self._return_room()
@@ -270,8 +270,8 @@ class Runner(Worker[Never], WorkerEvents):
     def report_fates(self, tally: Tally) -> None:
         """Report the noted outcomes to the archive and traces after the commit."""
         self._dead_letter_lengths.clear()
-        if self.rates is not None and (forgotten := self.rates.commit()):
-            self._environment.on_limit("max_keys", self.mapping, forgotten)
+        if self.rates is not None and (evicted_count := self.rates.commit()):
+            self._environment.on_limit("max_keys", self.mapping, evicted_count)
         self.seconds.observe((now_us() - tally.began) / 1e6)
         fates, tally.fates = tally.fates, []
         if self._recorder is not None:

@@ -172,13 +172,15 @@ class WriterState:
                         keys.add(message.md.CorrelId[4:])
         if not former:
             return -1
-        begun = [state for state in former if state.batch >= identity.batch]
+        begun_states = [state for state in former if state.batch >= identity.batch]
         # Before the first batch there was no state, so a partition without a state may have had rows.
-        finished = all(state.complete for state in begun) and len(begun) == len(former) and identity.batch > 0
-        if begun and not (finished and partitions <= {state.partition for state in begun}):
+        finished = (
+            all(state.complete for state in begun_states) and len(begun_states) == len(former) and identity.batch > 0
+        )
+        if begun_states and not (finished and partitions <= {state.partition for state in begun_states}):
             parts = ", ".join(
                 f"partition {state.partition}: {'all' if state.complete else f'{state.parts} units of work'}"
-                for state in begun
+                for state in begun_states
             )
             remedy = (
                 "let 0.2.0 finish the batch, with the settings and the SELECT that it had (pipeline run --once, or the"

@@ -224,8 +224,8 @@ class SpoolSubscriber(SpoolFiller):
 
     def _round(self) -> None:
         link = self._link
-        taken = link.take(self._rows, self._bytes, WAIT)
-        self._busy = bool(taken)
+        arrivals = link.take(self._rows, self._bytes, WAIT)
+        self._busy = bool(arrivals)
         released = link.released()
         if link.state.phase is LinkPhase.STOPPED and not self._stopping:
             raise RuntimeError(f"the connection to {link.name} has ended: {link.state.error}")
@@ -240,20 +240,20 @@ class SpoolSubscriber(SpoolFiller):
                     self._broker.place,
                     self._client_id,
                 )
-        new = self._new(taken, received)
-        received |= {arrival.packet_id for arrival in taken if arrival.qos == 2 and arrival.generation >= session}
+        new = self._new(arrivals, received)
+        received |= {arrival.packet_id for arrival in arrivals if arrival.qos == 2 and arrival.generation >= session}
         received = received.difference(released)
         if new or received != before:
             self._append(new, received)
             self._received = received
-        link.acknowledge(taken)
+        link.acknowledge(arrivals)
         link.complete(released)
         self._busy = False
 
-    def _new(self, taken: Sequence[Received], received: frozenset[int]) -> list[Received]:
+    def _new(self, arrivals: Sequence[Received], received: frozenset[int]) -> list[Received]:
         """Return the publications that become rows."""
         session, packet_ids, new = self._recorded_session, set(received), []
-        for arrival in taken:
+        for arrival in arrivals:
             publication = arrival.publication
             if publication.qos == 2:
                 # A publication of a lost session may still wait to be taken.
@@ -265,10 +265,10 @@ class SpoolSubscriber(SpoolFiller):
             new.append(arrival)
         return new
 
-    def _append(self, taken: Sequence[Received], received: frozenset[int]) -> None:
+    def _append(self, arrivals: Sequence[Received], received: frozenset[int]) -> None:
         now = time.time_ns() // 1000
-        rows = record_batch(taken, self._client_id, self._link.name, now, self._schema)
-        size = sum(len(arrival.publication.payload) for arrival in taken)
+        rows = record_batch(arrivals, self._client_id, self._link.name, now, self._schema)
+        size = sum(len(arrival.publication.payload) for arrival in arrivals)
         self.spool.publish(self.spool.append([rows], size, now // 1000, _ENCODER.encode(sorted(received))))
 
 

@@ -189,8 +189,8 @@ def test_the_package_is_installed_upgraded_removed_and_purged(debian: Debian, pa
     assert debian.exists("/var/lib/mqbridge/queuemanager.db")
     shutil.rmtree(debian.directory / "var/lib/mqbridge")
     shutil.rmtree(debian.directory / "usr/local/lib/mqbridge")
-    left = debian.run("find", "/etc", "/usr", "/var", "/lib/systemd", "-xdev", "-name", "*mqbridge*").split()
-    assert left == []
+    remaining_files = debian.run("find", "/etc", "/usr", "/var", "/lib/systemd", "-xdev", "-name", "*mqbridge*").split()
+    assert remaining_files == []
     # The user ID is not reused, because a backup may contain files of the user.
     assert "mqbridge" in (debian.directory / "etc/passwd").read_text()
 

@@ -123,15 +123,15 @@ def test_prometheus_accepts_the_expressions_of_the_dashboard(tmp_path: Path) -> 
 def test_panels_do_not_overlap() -> None:
     """Each panel has a title, a description, a unique identifier and a separate place."""
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
-    taken: set[tuple[int, int]] = set()
+    occupied_cells: set[tuple[int, int]] = set()
     for panel in PANELS:
         assert panel["title"] and panel["description"].endswith(".")
         place = panel["gridPos"]
         columns = range(place["x"], place["x"] + place["w"])
         cells = {(x, y) for x in columns for y in range(place["y"], place["y"] + place["h"])}
         assert max(x for x, _ in cells) < 24
-        assert not cells & taken, panel["title"]
-        taken |= cells
+        assert not cells & occupied_cells, panel["title"]
+        occupied_cells |= cells
 
 
 def test_names_follow_the_conventions_of_prometheus() -> None:

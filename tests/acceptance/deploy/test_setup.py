@@ -123,9 +123,9 @@ def test_a_failing_apt_get_is_reported_with_its_first_error_and_a_remedy(tmp_pat
     script(tmp_path / "sudo", 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"')
     result = run("deploy/packages.sh", *words, path=tmp_path)
     assert result.returncode == 1
-    what = "install the Debian packages gcc" if words else "update apt's package lists"
+    action = "install the Debian packages gcc" if words else "update apt's package lists"
     assert result.stderr.splitlines() == [
-        f"setup: cannot {what}: W: Failed to fetch http://deb.debian.org  {RESOLVING}",
+        f"setup: cannot {action}: W: Failed to fetch http://deb.debian.org  {RESOLVING}",
         "hint: check the network, apt's proxy and /etc/apt/sources.list, and run the same command again",
     ]
 

@@ -32,40 +32,42 @@ def contents(recovered: RecoveredState) -> dict[tuple[str, str], list[Any]]:
 
 @pytest.mark.smoke
 async def test_the_latest_record_wins_and_an_empty_one_removes(bridge: Bridge) -> None:
-    await bridge.taken(
+    await bridge.run_accepted(
         unit(records=[ReceivedRecord("a", [1]), ReceivedRecord("b", [1])]),
         unit(records=[ReceivedRecord("a", [2]), SentRecord("a", sent=[7])]),
         unit(records=[ReceivedRecord("a", [3])], ended=[received("b"), received("c")]),
     )
     assert contents(await bridge.restart()) == {("received", "a"): [3], ("sent", "a"): [7]}
-    await bridge.taken(unit(records=[ReceivedRecord("a", [4])]), unit(ended=[received("a")]))
+    await bridge.run_accepted(unit(records=[ReceivedRecord("a", [4])]), unit(ended=[received("a")]))
     assert contents(await bridge.restart()) == {("sent", "a"): [7]}
-    await bridge.taken(unit(ended=[sent("a")]))
+    await bridge.run_accepted(unit(ended=[sent("a")]))
     assert contents(await bridge.restart()) == {}
 
 
 @pytest.mark.smoke
 async def test_the_sequence_of_a_record_grows(bridge: Bridge) -> None:
-    seen: list[dict[str, int]] = []
+    sequences: list[dict[str, int]] = []
     for number in range(3):
         records: list[StateRecord] = [ReceivedRecord(ONE, [number]), SentRecord(ONE, sent=[number])]
-        await bridge.taken(unit(records=records), unit(records=[ReceivedRecord(ONE, [10 + number])]))
+        await bridge.run_accepted(unit(records=records), unit(records=[ReceivedRecord(ONE, [10 + number])]))
         recovered = await bridge.restart()
-        seen.append({record.key.side.value: record.sequence for record in recovered.records})
-    assert seen[0].keys() == {"received", "sent"}
-    for before, after in itertools.pairwise(seen):
+        sequences.append({record.key.side.value: record.sequence for record in recovered.records})
+    assert sequences[0].keys() == {"received", "sent"}
+    for before, after in itertools.pairwise(sequences):
         assert all(after[side] > before[side] for side in before)
 
 
 async def test_records_of_two_sessions_in_one_unit(bridge: Bridge) -> None:
     """Each replaces the previous record of its session, also together with publications."""
     for number in range(3):
-        await bridge.taken(unit(records=[ReceivedRecord(OTHER, [number])]))
-    await bridge.taken(unit(records=[ReceivedRecord(ONE, [7]), ReceivedRecord(OTHER, [7]), SentRecord(ONE, sent=[7])]))
+        await bridge.run_accepted(unit(records=[ReceivedRecord(OTHER, [number])]))
+    await bridge.run_accepted(
+        unit(records=[ReceivedRecord(ONE, [7]), ReceivedRecord(OTHER, [7]), SentRecord(ONE, sent=[7])])
+    )
     both = {("received", ONE): [7], ("received", OTHER): [7], ("sent", ONE): [7]}
     assert contents(await bridge.restart()) == both
     for client_id, packet_id in ((ONE, 8), (OTHER, 9)):
-        await bridge.taken(
+        await bridge.run_accepted(
             unit(
                 publication(bridge.topic("a"), qos=2, packet_id=packet_id, client_id=client_id),
                 records=[ReceivedRecord(ONE, [packet_id]), ReceivedRecord(OTHER, [packet_id])],
@@ -79,7 +81,7 @@ async def test_records_of_two_sessions_in_one_unit(bridge: Bridge) -> None:
 
 
 async def test_a_session_that_ends_and_begins_again(bridge: Bridge) -> None:
-    await bridge.taken(
+    await bridge.run_accepted(
         unit(records=[ReceivedRecord(ONE, [1]), SentRecord(ONE, sent=[1])]),
         unit(ended=[received(ONE), sent(ONE)]),
         unit(records=[ReceivedRecord(ONE, [2])]),
@@ -109,7 +111,7 @@ async def test_a_message_of_another_application(stopped: Bridge) -> None:
     """It prevents a start while it is on the queue. Only the start can empty the queue of the embedded queue manager."""
     place = stopped.place
     await stopped.begin()
-    await stopped.taken(unit(records=[ReceivedRecord("a", [1])]))
+    await stopped.run_accepted(unit(records=[ReceivedRecord("a", [1])]))
     await stopped.stop()
     put = await place.put(STATE_QUEUE, b"MQXR", Persistence=cmqc.MQPER_PERSISTENT)
     if isinstance(place, Embedded):
@@ -150,7 +152,7 @@ async def test_records_of_version_1_are_read_and_replaced(stopped: Bridge) -> No
     assert contents(recovered) == {("received", "a"): [5], ("sent", "a"): [6]}
     assert [record.connected for record in recovered.records if isinstance(record, SentRecord)] == [True]
     before = {record.key: record.sequence for record in recovered.records}
-    await stopped.taken(unit(records=[ReceivedRecord("a", [7]), SentRecord("a", sent=[8])]))
+    await stopped.run_accepted(unit(records=[ReceivedRecord("a", [7]), SentRecord("a", sent=[8])]))
     after = await stopped.restart()
     assert contents(after) == {("received", "a"): [7], ("sent", "a"): [8]}
     assert {record.key: record.sequence for record in after.records} == {

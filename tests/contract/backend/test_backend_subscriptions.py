@@ -23,7 +23,9 @@ USER = os.environ.get("MQBRIDGE_TEST_ALTERNATE_USER", "app")
 @pytest.mark.parametrize("durable", [False, True], ids=["clean", "durable"])
 async def test_a_publication_reaches_the_client_that_subscribed(bridge: Bridge, durable: bool) -> None:
     await bridge.subscribed("c1", bridge.topic("a/+"), qos=2, durable=durable)
-    await bridge.taken(unit(publication(bridge.topic("a/b"), b"data"), publication(bridge.topic("b"), b"nobody's")))
+    await bridge.run_accepted(
+        unit(publication(bridge.topic("a/b"), b"data"), publication(bridge.topic("b"), b"nobody's"))
+    )
     (transmission,) = await bridge.settled()
     assert (transmission.client_id, transmission.topic, transmission.user_data) == ("c1", bridge.topic("a/b"), "2")
     assert (transmission.retained, transmission.persistent, transmission.expired) == (False, True, False)
@@ -35,7 +37,7 @@ async def test_a_qos_is_altered(bridge: Bridge) -> None:
     topic = bridge.topic("a")
     for qos in (0, 2, 1):
         await bridge.subscribed("c1", topic, qos=qos)
-        await bridge.taken(unit(publication(topic)))
+        await bridge.run_accepted(unit(publication(topic)))
     assert [transmission.user_data for transmission in await bridge.settled()] == ["0", "2", "1"]
     assert (await bridge.restart()).subscriptions == [ClientSubscription("c1", topic, "1", True)]
 
@@ -48,7 +50,7 @@ async def test_unsubscribing(bridge: Bridge) -> None:
     await bridge.subscribed("c2", topic, durable=False)
     await bridge.unsubscribe("c1", topic, bridge.topic("never"))
     await bridge.unsubscribe("c2", topic)
-    await bridge.taken(unit(publication(topic, b"nobody's"), publication(other, b"data")))
+    await bridge.run_accepted(unit(publication(topic, b"nobody's"), publication(other, b"data")))
     assert [(each.client_id, payload(each)) for each in await bridge.settled()] == [("c1", b"data")]
 
 
@@ -67,19 +69,19 @@ async def test_subscriptions_are_rejected_individually(bridge: Bridge) -> None:
 
 
 async def test_durable_subscriptions_are_recovered_and_others_are_not(bridge: Bridge) -> None:
-    a, b, gone = (bridge.topic(rest) for rest in ("a/#", "b:c", "gone"))
+    a, b, unsubscribed = (bridge.topic(rest) for rest in ("a/#", "b:c", "gone"))
     assert await bridge.subscribe("c1", (a, 0), (b, 2)) == [0, 0]
     await bridge.subscribed("c2", a, durable=False)
-    await bridge.subscribed("c3", gone)
-    await bridge.unsubscribe("c3", gone)
-    await bridge.taken(unit(publication(bridge.topic("a/x"), b"waits")))
+    await bridge.subscribed("c3", unsubscribed)
+    await bridge.unsubscribe("c3", unsubscribed)
+    await bridge.run_accepted(unit(publication(bridge.topic("a/x"), b"waits")))
     recovered = await bridge.restart()
     durable = sorted(
         (subscription for subscription in recovered.subscriptions if subscription.durable),
         key=lambda subscription: subscription.topic_filter,
     )
     assert durable == [ClientSubscription("c1", a, "0", True), ClientSubscription("c1", b, "2", True)]
-    await bridge.taken(unit(publication(bridge.topic("a/x"), b"new")))
+    await bridge.run_accepted(unit(publication(bridge.topic("a/x"), b"new")))
     mine = [payload(transmission) for transmission in await bridge.settled() if transmission.client_id == "c1"]
     assert mine == [b"waits", b"new"]
     assert b"new" not in [
@@ -96,14 +98,14 @@ async def test_retained_publications_are_sent_to_new_subscriptions(bridge: Bridg
     a, b = bridge.topic("a"), bridge.topic("b")
     await bridge.retain(publication(a, b"before"), publication(b, b"b"))
     await bridge.retain(publication(a, b"a"))
-    await bridge.taken(unit(publication(a, b"not retained")))
+    await bridge.run_accepted(unit(publication(a, b"not retained")))
     for _ in range(2):
         await bridge.subscribed("c1", bridge.topic("#"), durable=durable)
         transmissions = list(await bridge.arrived(2))
         assert sorted(
             (payload(transmission), transmission.retained, transmission.topic) for transmission in transmissions
         ) == [(b"a", True, a), (b"b", True, b)]
-        await bridge.taken(unit(removals=await bridge.settled()))
+        await bridge.run_accepted(unit(removals=await bridge.settled()))
         bridge.transmissions.clear()
 
 
@@ -153,7 +155,7 @@ async def test_messages_of_an_ended_session_are_not_delivered(bridge: Bridge, du
     ended = bridge.backend.unsubscribe("c1", [old], ended=True)
     await bridge.subscribed("c1", new, durable=durable)
     await bridge.ended(last)
-    await bridge.taken(unit(publication(old, b"nobody's"), publication(new, b"published")))
+    await bridge.run_accepted(unit(publication(old, b"nobody's"), publication(new, b"published")))
     transmissions = await bridge.settled()
     assert ended.result() == [0]
     assert [payload(transmission) for transmission in transmissions if transmission.client_id == "c1"][
@@ -161,7 +163,7 @@ async def test_messages_of_an_ended_session_are_not_delivered(bridge: Bridge, du
     ] == [b"retained", b"published"]
     assert len([transmission for transmission in transmissions if transmission.client_id == "witness"]) == 51
     mine = [transmission for transmission in transmissions if transmission.client_id == "c1"]
-    await bridge.taken(
+    await bridge.run_accepted(
         unit(removals=[transmission for transmission in transmissions if transmission.client_id == "witness"] + mine)
     )
     await bridge.flush()
@@ -204,7 +206,7 @@ async def test_the_authority_of_the_client_is_checked(bridge: Bridge, user: str)
         (f"PROFILE('{name}') OBJTYPE(TOPIC)", "SUB,RESUME"),
         (f"PROFILE('{name}') OBJTYPE(TOPIC)", "PUB"),
     )
-    seen = []
+    reasons = []
     for profile, authorities in (("", ""), *rights):
         if profile:
             await grant(bridge, f"{profile} PRINCIPAL('{user}')", authorities)
@@ -212,9 +214,9 @@ async def test_the_authority_of_the_client_is_checked(bridge: Bridge, user: str)
         (subscribed,) = await bridge.subscribe("c1", (topic, 1), user=user)
         (completion,) = await bridge.run(unit(publication(topic, user=user)))
         assert completion.failure == cmqc.MQRC_NONE
-        seen.append((admitted, subscribed, completion.refusals.get(0, 0)))
+        reasons.append((admitted, subscribed, completion.refusals.get(0, 0)))
     no = cmqc.MQRC_NOT_AUTHORIZED
-    assert seen == [(no, no, no), (0, no, no), (0, 0, no), (0, 0, 0)]
+    assert reasons == [(no, no, no), (0, no, no), (0, 0, no), (0, 0, 0)]
 
 
 async def _join(bridge: Bridge, share: SharedSubscription, member: str, user: str = "") -> list[int]:
@@ -230,7 +232,7 @@ async def test_the_subscription_of_a_share(bridge: Bridge) -> None:
     share = shared_subscription(f"$share/g/{bridge.topic('a')}")
     name = share.remote_queue_manager
     assert [await _join(bridge, share, "c1"), await _join(bridge, share, "c2")] == [[0], [0]]
-    await bridge.taken(unit(publication(share.topic_filter)))
+    await bridge.run_accepted(unit(publication(share.topic_filter)))
     (message,) = await bridge.settled()
     assert (message.client_id, message.user_data) == (name, SHARED.user_data)
     recovered = await bridge.restart()
@@ -289,7 +291,7 @@ async def test_durable_subscriptions_are_authorized_for_another_user_and_stay_as
     for profile, authorities in profiles.items():
         await grant(bridge, f"{profile} PRINCIPAL('{user}')", authorities)
     assert await asyncio.wait_for(ask(), PATIENCE) == [cmqc.MQRC_NONE]
-    await bridge.taken(unit(publication(topic, b"live", user=user)))
+    await bridge.run_accepted(unit(publication(topic, b"live", user=user)))
     assert [(payload(transmission), transmission.user_data) for transmission in await bridge.settled()] == [
         (b"retained", "2"),
         (b"live", "2"),

@@ -20,7 +20,9 @@ from tests.helpers.backend_user import Bridge, payload, publication, unit
 async def test_existing_messages_are_delivered_in_order_before_new_ones(bridge: Bridge) -> None:
     topic = bridge.topic("a")
     await bridge.subscribed("c1", topic, qos=2)
-    await bridge.taken(*(unit(publication(topic, b"%d" % number, client_id=f"p{number % 3}")) for number in range(9)))
+    await bridge.run_accepted(
+        *(unit(publication(topic, b"%d" % number, client_id=f"p{number % 3}")) for number in range(9))
+    )
     before = [payload(transmission) for transmission in await bridge.arrived(9)]
     await bridge.restart(start=False)
     assert bridge.transmissions == []
@@ -28,7 +30,7 @@ async def test_existing_messages_are_delivered_in_order_before_new_ones(bridge: 
     assert [payload(transmission) for transmission in bridge.transmissions] == before, (
         "handed over when it is said to be caught up"
     )
-    await bridge.taken(*(unit(publication(topic, b"%d" % number, qos=number % 3)) for number in range(9, 20)))
+    await bridge.run_accepted(*(unit(publication(topic, b"%d" % number, qos=number % 3)) for number in range(9, 20)))
     assert (await bridge.payloads())[9:] == [b"%d" % number for number in range(9, 20)]
 
 
@@ -36,7 +38,9 @@ async def test_existing_messages_are_delivered_in_order_before_new_ones(bridge: 
 async def test_many_messages_are_each_handed_over_once(bridge: Bridge) -> None:
     topic = bridge.topic("a")
     await bridge.subscribed("c1", topic)
-    await bridge.taken(*(unit(*(publication(topic, b"%d" % (10 * u + n)) for n in range(10))) for u in range(120)))
+    await bridge.run_accepted(
+        *(unit(*(publication(topic, b"%d" % (10 * u + n)) for n in range(10))) for u in range(120))
+    )
     assert await bridge.payloads() == [b"%d" % number for number in range(1200)]
     numbers = [transmission.msg_number for transmission in bridge.transmissions]
     assert len({*numbers}) == 1200 and numbers == sorted(numbers)
@@ -48,7 +52,7 @@ async def test_many_messages_are_each_handed_over_once(bridge: Bridge) -> None:
 
 async def test_a_message_for_a_subscription(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("#"), qos=1)
-    await bridge.taken(unit(publication(bridge.topic("a"), qos=0), publication(bridge.topic("a"), qos=2)))
+    await bridge.run_accepted(unit(publication(bridge.topic("a"), qos=0), publication(bridge.topic("a"), qos=2)))
     soft, hard = await bridge.settled()
     assert soft.remote_queue == hard.remote_queue == PUBLICATION_QUEUE
     assert (soft.persistent, hard.persistent) == (False, True)
@@ -119,7 +123,7 @@ async def test_a_subscription_to_another_queue_name_of_a_client_sends_direct_mes
         f"DEFINE SUB('{name}') TOPICSTR('{topic}') DEST('alarms') DESTQMGR('dev1') USERDATA('0')"
     )
     bridge.place.at_end.append(f"DELETE SUB('{name}')")
-    await bridge.taken(unit(publication(topic, b"news")))
+    await bridge.run_accepted(unit(publication(topic, b"news")))
     (transmission,) = await bridge.arrived(1)
     assert (transmission.client_id, transmission.remote_queue, transmission.topic, transmission.user_data) == (
         "dev1",
@@ -153,10 +157,10 @@ async def test_segments_are_handed_over_as_one_message_when_complete(bridge: Bri
     await bridge.restart()
     again = next(transmission for transmission in await bridge.settled() if transmission.persistent)
     assert (again.key, payload(again)) == (joined.key, b"".join(PARTS)), "records name it by its key"
-    await bridge.taken(unit(removals=[again]))
+    await bridge.run_accepted(unit(removals=[again]))
     await bridge.stop()
-    left = await bridge.place.application(lambda connection: drain(connection, TRANSMISSION_QUEUE))
-    assert [message for message in left if message.data[-100:] in PARTS] == [], "all segments are removed"
+    remaining = await bridge.place.application(lambda connection: drain(connection, TRANSMISSION_QUEUE))
+    assert [message for message in remaining if message.data[-100:] in PARTS] == [], "all segments are removed"
 
 
 async def test_headers_before_the_first_segment_belong_to_the_whole_message(bridge: Bridge) -> None:
@@ -186,7 +190,7 @@ async def test_a_message_taken_off_the_transmission_queue_confirms_no_delivery(b
     report = cmqc.MQRO_COA | cmqc.MQRO_COD
     await bridge.place.put("commands", b"x", manager="dev1", Report=report, ReplyToQ=replies.encode(), MsgType=8)
     (transmission,) = await bridge.arrived(1)
-    await bridge.taken(unit(removals=[transmission]))
+    await bridge.run_accepted(unit(removals=[transmission]))
     await bridge.stop()
     assert (await bridge.place.depth(TRANSMISSION_QUEUE), await bridge.place.depth(replies)) == (0, 0)
 
@@ -218,7 +222,7 @@ async def test_a_dead_letter(bridge: Bridge) -> None:
 async def test_a_publication_as_a_dead_letter(bridge: Bridge) -> None:
     """The dead letter has the properties of the publication."""
     await bridge.subscribed("c1", bridge.topic("a"))
-    await bridge.taken(unit(publication(bridge.topic("a"), b"letter", client_id="publisher")))
+    await bridge.run_accepted(unit(publication(bridge.topic("a"), b"letter", client_id="publisher")))
     (transmission,) = await bridge.arrived(1)
     bridge.backend.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
     message = await bridge.place.take(DEAD_LETTER_QUEUE)
@@ -232,7 +236,7 @@ async def test_a_publication_as_a_dead_letter(bridge: Bridge) -> None:
 
 async def test_a_dead_letter_that_cannot_be_put_stays_on_its_queue(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("a"))
-    await bridge.taken(unit(publication(bridge.topic("a"), b"stays")))
+    await bridge.run_accepted(unit(publication(bridge.topic("a"), b"stays")))
     (transmission,) = await bridge.arrived(1)
     await bridge.place.command(f"ALTER QLOCAL('{DEAD_LETTER_QUEUE}') PUT(DISABLED)")
     bridge.place.at_end.append(f"ALTER QLOCAL('{DEAD_LETTER_QUEUE}') PUT(ENABLED)")
@@ -244,7 +248,7 @@ async def test_a_dead_letter_that_cannot_be_put_stays_on_its_queue(bridge: Bridg
 
 async def test_messages_on_the_transmission_queue_have_an_mqxqh(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("a"))
-    await bridge.taken(unit(publication(bridge.topic("a"), b"data")))
+    await bridge.run_accepted(unit(publication(bridge.topic("a"), b"data")))
     (transmission,) = await bridge.arrived(1)
 
     def look(connection: Connection) -> Got:

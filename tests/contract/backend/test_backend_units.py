@@ -20,10 +20,10 @@ TOO_LONG = "x" * 10_241
 @pytest.mark.smoke
 async def test_a_unit_takes_effect_together(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("#"), qos=2)
-    await bridge.taken(unit(publication(bridge.topic("a"), b"first")))
+    await bridge.run_accepted(unit(publication(bridge.topic("a"), b"first")))
     (first,) = await bridge.arrived(1)
     records = [ReceivedRecord("c1", [1]), SentRecord("c1", sent=[first.msg_number])]
-    await bridge.taken(unit(publication(bridge.topic("a"), b"second"), removals=[first], records=records))
+    await bridge.run_accepted(unit(publication(bridge.topic("a"), b"second"), removals=[first], records=records))
     recovered = await bridge.restart()
     assert sorted((record.key, record.sequence) for record in recovered.records) == [
         (received("c1"), 1),
@@ -34,7 +34,7 @@ async def test_a_unit_takes_effect_together(bridge: Bridge) -> None:
 
 @pytest.mark.smoke
 async def test_an_empty_unit_completes(bridge: Bridge) -> None:
-    await bridge.taken(unit(), unit())
+    await bridge.run_accepted(unit(), unit())
 
 
 async def test_each_completion_is_reported_once_with_its_numbers(bridge: Bridge) -> None:
@@ -60,18 +60,18 @@ async def test_publications_of_one_client_are_completed_in_order(bridge: Bridge)
         )
         for number in range(30)
     ]
-    await bridge.taken(*units)
+    await bridge.run_accepted(*units)
     assert [completion.number for completion in bridge.completions] == [work.number for work in units]
     assert await bridge.payloads() == [b"%d" % number for number in range(30)]
 
 
 async def test_removals_are_completed_in_order_and_may_be_repeated(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("#"))
-    await bridge.taken(unit(*(publication(bridge.topic("a"), b"%d" % number) for number in range(5))))
+    await bridge.run_accepted(unit(*(publication(bridge.topic("a"), b"%d" % number) for number in range(5))))
     there = list(await bridge.arrived(5))
     units = [unit(removals=there[1:2]), unit(removals=there[2:4]), unit(removals=there[1:4])]
     bridge.completions.clear()
-    await bridge.taken(*units)
+    await bridge.run_accepted(*units)
     assert [completion.number for completion in bridge.completions] == [work.number for work in units]
     assert await bridge.place.depth(TRANSMISSION_QUEUE) == 2
     await bridge.restart()
@@ -117,10 +117,10 @@ async def test_a_rejection_does_not_affect_other_records(bridge: Bridge) -> None
         unit(publication(TOO_LONG, qos=1, packet_id=7, client_id="third"), records=[ReceivedRecord("third", [7])]),
     )
     recovered = await bridge.restart(start=False)
-    left = {
+    remaining = {
         record.clientIdentifier: record.received for record in recovered.records if isinstance(record, ReceivedRecord)
     }
-    assert left == {"dev": [], "other": [7], "third": [7]}
+    assert remaining == {"dev": [], "other": [7], "third": [7]}
 
 
 async def test_refused_to_dead_letters_dead_letters_rejected_publications(bridge: Bridge) -> None:
@@ -254,7 +254,7 @@ async def test_after_stop_another_bridge_can_open_the_queue(bridge: Bridge) -> N
     heard = len(bridge.transmissions)
     second = Bridge(bridge.place)
     await second.begin()
-    await second.taken(unit(publication(bridge.topic("a"))))
+    await second.run_accepted(unit(publication(bridge.topic("a"))))
     assert await second.payloads() == [b"x"]
     assert len(bridge.transmissions) == heard
     await second.stop()

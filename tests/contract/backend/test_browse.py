@@ -132,14 +132,14 @@ def test_a_browse_continues_after_the_messages_it_returned(
         other.put(name, bytes([number]), Priority=priority, MsgId=bytes([number + 1]) * 24)
     handle = app.open_queue(name)
     passed: list[int] = []
-    seen = []
+    browsed = []
     while True:
         try:
             (number,) = app.browse(handle)
         except MQError as error:
             assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE
             break
-        seen.append(number)
+        browsed.append(number)
         act = chance.randrange(5)
         if act < 2:
             app.get(handle, GetOptions(Options=cmqc.MQGMO_MSG_UNDER_CURSOR | cmqc.MQGMO_SYNCPOINT))
@@ -152,4 +152,4 @@ def test_a_browse_continues_after_the_messages_it_returned(
             other.take(name, MsgId=bytes([passed.pop(chance.randrange(len(passed))) + 1]) * 24)
         else:
             passed.append(number)
-    assert seen == sorted(range(60), key=lambda number: -priorities[number])
+    assert browsed == sorted(range(60), key=lambda number: -priorities[number])

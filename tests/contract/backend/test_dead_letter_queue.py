@@ -207,13 +207,13 @@ def test_a_message_that_a_mapping_rejected_goes_back_to_its_source(
     source, target = mq.queue(), mq.queue("MAXDEPTH(1)")
     other.put(target, b"full")
     other.put(source, BODY, Format=b"MYFMT", MsgId=b"m" * 24)
-    taken = MessageConsumer(app.connection, ConsumerSource(mapping="orders", queue=source))
-    (message,) = taken.take(1, 1, 1.0, 0.0)
+    consumer = MessageConsumer(app.connection, ConsumerSource(mapping="orders", queue=source))
+    (message,) = consumer.take(1, 1, 1.0, 0.0)
     DeadLetters(app.connection, letters, "orders", source).put(
         message.md, message.data, 2053, "full", Destination(target)
     )
     app.commit()
-    taken.close()
+    consumer.close()
     (retried,) = DeadLetterQueue(app.connection).retry(ALL, sources={"orders": source}, timeout=0)
     assert retried.outcome is RetryOutcome.WAITING and retried.place == f"{target} by mapping orders"
     assert retried.failure == "its outcome is unknown after 0 s"
@@ -246,20 +246,20 @@ def test_a_publication_that_a_mapping_rejected_is_retried_to_the_mapping_only(
     mq: Workplace, app: Application, other: Application, letters: str, root: str
 ) -> None:
     name = mq.name("M")
-    taken = MessageConsumer(app.connection, ConsumerSource(mapping=name, topic_filter=f"{root}/+"))
+    consumer = MessageConsumer(app.connection, ConsumerSource(mapping=name, topic_filter=f"{root}/+"))
     _, others = other.subscribe(f"{root}/+")
     other.publish(f"{root}/1", b"payload", MsgId=b"p" * 24)
-    (message,) = taken.take(1, 1, 1.0, 5.0)
+    (message,) = consumer.take(1, 1, 1.0, 5.0)
     DeadLetters(app.connection, letters, name, f"{root}/+").put(message.md, message.data, 2330, "no mapping", None)
     app.commit()
     assert other.drain(others) == [b"payload"]
     (retried,) = DeadLetterQueue(mq.connect()).retry(ALL, timeout=0)
     assert retried.outcome is RetryOutcome.WAITING and retried.place == f"mapping {name}"
-    (again,) = taken.take(1, 1, 1.0, 5.0)
+    (again,) = consumer.take(1, 1, 1.0, 5.0)
     assert again.data.endswith(b"payload")
     assert other.drain(others) == []
     app.commit()
-    taken.remove()
+    consumer.remove()
 
 
 def test_a_subscription_that_cannot_be_inquired_is_inquired_once(
@@ -363,8 +363,8 @@ def test_the_context_of_a_message_is_kept(
     (retried,) = dlq.retry(ALL)
     assert retried.failure == ""
     after = other.take(queue).md
-    kept = ("PutApplName", "PutApplType", "UserIdentifier", "MsgId")
-    assert [getattr(after, field) for field in kept] == [getattr(before, field) for field in kept]
+    fields = ("PutApplName", "PutApplType", "UserIdentifier", "MsgId")
+    assert [getattr(after, field) for field in fields] == [getattr(before, field) for field in fields]
 
 
 def test_a_connection_without_authority_for_context_retries_without_it(

@@ -42,8 +42,8 @@ def received_message(app: Application, other: Application, source: str) -> Any:
         Priority=3,
         ReplyToQ=b"ANSWERS",
     )
-    (taken,) = MessageConsumer(app.connection, ConsumerSource(mapping="m", queue=source)).take(1, 1, 1.0, 0.0)
-    return taken
+    (message,) = MessageConsumer(app.connection, ConsumerSource(mapping="m", queue=source)).take(1, 1, 1.0, 0.0)
+    return message
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_the_complete_message_follows_the_mqdlh(
     assert header.DestQName.decode() == (source if queue is None else queue)
     assert header.DestQMgrName.decode() == (manager or mq.manager)
     assert (header.PutApplName, len(header.PutDate), len(header.PutTime)) == (b"prices", 8, 8)
-    kept = ("MsgId", "CorrelId", "Persistence", "Priority", "ReplyToQ", "UserIdentifier", "PutDate", "PutTime")
-    assert [getattr(letter.md, field) for field in kept] == [getattr(received_message.md, field) for field in kept]
+    fields = ("MsgId", "CorrelId", "Persistence", "Priority", "ReplyToQ", "UserIdentifier", "PutDate", "PutTime")
+    assert [getattr(letter.md, field) for field in fields] == [getattr(received_message.md, field) for field in fields]
 
 
 @pytest.mark.smoke

@@ -80,7 +80,7 @@ async def test_a_publication_for_a_client_is_retried_to_the_client(bridge: Bridg
     topic = bridge.topic("a/" * 30 + "ä")
     properties = PublishProperties(content_type="text/plain", user_property=(("site", "north"), ("site", "south")))
     sent = msgspec.structs.replace(publication(topic, bytes(range(256)), qos=qos, client_id="p"), properties=properties)
-    await bridge.taken(unit(sent))
+    await bridge.run_accepted(unit(sent))
     await come_again(bridge, reason)
 
 

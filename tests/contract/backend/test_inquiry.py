@@ -41,16 +41,24 @@ def test_an_inspection(mq: Workplace, app: Application, monkeypatch: pytest.Monk
 @pytest.mark.smoke
 def test_an_inhibited_queue_and_the_dead_letter_queue_are_named(mq: Workplace) -> None:
     open_, closed = mq.queue("USAGE(XMITQ)"), mq.queue("USAGE(XMITQ) PUT(DISABLED)")
-    kept = mq.queue("USAGE(XMITQ) GET(DISABLED)")
+    get_inhibited = mq.queue("USAGE(XMITQ) GET(DISABLED)")
     mq.alter(DEADQ=(dead := mq.queue()))
     own = mq.queue()
     looking = IbmInquiry(mq.connect, own)
-    inspection = looking.look([open_, closed, kept], ages=False)
+    inspection = looking.look([open_, closed, get_inhibited], ages=False)
     looking.close()
     transmission = [status for status in inspection.queues if status.transmission]
-    assert {status.name: status.put_inhibited for status in transmission} == {open_: False, closed: True, kept: False}
-    assert {status.name: status.get_inhibited for status in transmission} == {open_: False, closed: False, kept: True}
-    assert {status.name for status in inspection.queues} == {open_, closed, kept, own, dead}
+    assert {status.name: status.put_inhibited for status in transmission} == {
+        open_: False,
+        closed: True,
+        get_inhibited: False,
+    }
+    assert {status.name: status.get_inhibited for status in transmission} == {
+        open_: False,
+        closed: False,
+        get_inhibited: True,
+    }
+    assert {status.name for status in inspection.queues} == {open_, closed, get_inhibited, own, dead}
     assert inspection.dead_letter_queue == dead, "the dead-letter queue of the queue manager, not that of the bridge"
 
 

@@ -60,7 +60,7 @@ def mapping(connect: Connect) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("messages", "size", "seconds", "taken"),
+    ("messages", "size", "seconds", "expected"),
     [
         (MANY, LARGE, LONG, [b"0000", b"1111", b"2222"]),
         (2, LARGE, LONG, [b"0000", b"1111"]),
@@ -71,11 +71,11 @@ def mapping(connect: Connect) -> Iterator[str]:
     ],
 )
 def test_messages_arrive_in_order_up_to_the_limits(
-    app: Application, consumer: MessageConsumer, queue: str, messages: Any, size: Any, seconds: Any, taken: Any
+    app: Application, consumer: MessageConsumer, queue: str, messages: Any, size: Any, seconds: Any, expected: Any
 ) -> None:
     for body in (b"0000", b"1111", b"2222"):
         app.put(queue, body)
-    assert take(consumer, messages, size, seconds) == taken
+    assert take(consumer, messages, size, seconds) == expected
 
 
 @pytest.mark.smoke

@@ -56,15 +56,15 @@ def test_few_handles_reach_many_destinations(mq: Workplace, app: Application, ot
     assert [other.all(queue) for queue in queues] == [[b"x", b"x"]] * 5
 
 
-@pytest.mark.parametrize(("msg_id", "kept"), [(b"", False), (b"mine".ljust(24, b"\0"), True)])
+@pytest.mark.parametrize(("msg_id", "is_preserved"), [(b"", False), (b"mine".ljust(24, b"\0"), True)])
 def test_the_message_identifier_is_new_unless_it_is_given(
-    queue: str, app: Application, producer: MessageProducer, msg_id: Any, kept: bool
+    queue: str, app: Application, producer: MessageProducer, msg_id: Any, is_preserved: bool
 ) -> None:
     producer.put(mapped(queue, **({"MsgId": msg_id} if msg_id else {})))
     app.commit()
     put_msg_id = app.take(queue).md.MsgId
     assert put_msg_id != cmqc.MQMI_NONE
-    assert (put_msg_id == msg_id) is kept
+    assert (put_msg_id == msg_id) is is_preserved
 
 
 def test_a_given_user_identifier_is_set(queue: str, app: Application, producer: MessageProducer) -> None:
@@ -134,13 +134,13 @@ def test_an_undefined_queue_is_reported_and_found_once_defined(
 def test_a_stored_request_has_the_msgid_of_the_request(
     mq: Workplace, app: Application, other: Application, producer: MessageProducer
 ) -> None:
-    queue, kept = mq.queue(), mq.queue()
+    queue, request_queue = mq.queue(), mq.queue()
     request = mapped(queue, b"question")
-    request.kept = KeptRequest(kept, Message(MQMD(), b"way back"))
+    request.kept = KeptRequest(request_queue, Message(MQMD(), b"way back"))
     producer.put(request)
     producer.put(request)
     app.commit()
-    messages = [(app.take(kept), app.take(queue)) for _ in range(2)]
+    messages = [(app.take(request_queue), app.take(queue)) for _ in range(2)]
     assert [(record.data, question.data) for record, question in messages] == [(b"way back", b"question")] * 2
     assert all(record.md.MsgId == question.md.MsgId != cmqc.MQMI_NONE for record, question in messages)
     assert messages[0][0].md.MsgId != messages[1][0].md.MsgId
@@ -149,9 +149,9 @@ def test_a_stored_request_has_the_msgid_of_the_request(
 def test_no_request_is_stored_if_its_destination_does_not_exist(
     mq: Workplace, app: Application, other: Application, producer: MessageProducer
 ) -> None:
-    kept = mq.queue()
+    request_queue = mq.queue()
     for destination, keeper, named in (
-        ("NOT.DEFINED", kept, "queue NOT.DEFINED"),
+        ("NOT.DEFINED", request_queue, "queue NOT.DEFINED"),
         (mq.queue(), "NO.KEEPER", "NO.KEEPER"),
     ):
         request = mapped(destination, b"question")
@@ -160,7 +160,7 @@ def test_no_request_is_stored_if_its_destination_does_not_exist(
             producer.put(request)
         assert error.value.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME
     app.commit()
-    assert other.all(kept) == []
+    assert other.all(request_queue) == []
 
 
 @pytest.mark.smoke

@@ -43,7 +43,7 @@ def published(topic: str, properties: PublishProperties, client_id: str = "dev.1
 )
 async def test_a_client_gets_publications_of_another_client(bridge: Bridge, properties: PublishProperties) -> None:
     await bridge.subscribed("c1", bridge.topic("a"))
-    await bridge.taken(unit(published(bridge.topic("a"), properties)))
+    await bridge.run_accepted(unit(published(bridge.topic("a"), properties)))
     (transmission,) = await bridge.settled()
     assert from_mq(transmission.message, with_properties=True).properties == properties
     assert publisher_of(transmission.message) == "dev.1"
@@ -55,7 +55,9 @@ async def test_a_client_gets_publications_of_another_client(bridge: Bridge, prop
 @pytest.mark.smoke
 async def test_a_publication_without_properties_arrives_without_properties(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("a"))
-    await bridge.taken(unit(to_mq(Publish(bridge.topic("a"), b"x", 1, False, False, 7), ClientIdentity("dev", b""))))
+    await bridge.run_accepted(
+        unit(to_mq(Publish(bridge.topic("a"), b"x", 1, False, False, 7), ClientIdentity("dev", b"")))
+    )
     (transmission,) = await bridge.settled()
     assert from_mq(transmission.message, with_properties=True).properties == PublishProperties()
 
@@ -97,7 +99,7 @@ async def test_an_application_answers_with_an_ordinary_put(bridge: Bridge) -> No
         correlation_data=b"c-1",
         user_property=(("unit", "C"),),
     )
-    await bridge.taken(unit(published(topic, request_properties)))
+    await bridge.run_accepted(unit(published(topic, request_properties)))
     request = await bridge.place.take(queue)
     assert request.md.MsgType == cmqc.MQMT_REQUEST
     assert 0 < request.md.Expiry <= 6000
@@ -124,19 +126,19 @@ async def test_a_mapping_receives_properties_from_a_topic(bridge: Bridge) -> Non
     source = ConsumerSource(mapping=topic, topic_filter=topic)
     await bridge.place.application(lambda connection: MessageConsumer(connection, source).close())
     try:
-        await bridge.taken(unit(published(topic, ALL)))
+        await bridge.run_accepted(unit(published(topic, ALL)))
 
         def take(connection: Connection) -> Got:
             (message,) = MessageConsumer(connection, source).take(1, 1 << 30, 60.0, PATIENCE)
             connection.commit()
             return message
 
-        got = await bridge.place.application(take)
+        message = await bridge.place.application(take)
     finally:
         await bridge.place.application(lambda connection: remove_subscription(connection, topic))
-    publication = publication_of(Message(got.md, got.data))
+    publication = publication_of(Message(message.md, message.data))
     assert (publication.topic, publication.payload, publication.client_id) == (topic, b"21.5", "dev.1")
     assert publication.properties == ALL
-    folders = MessageView(got.md, got.data).json()["rfh2"][0]["folders"]
+    folders = MessageView(message.md, message.data).json()["rfh2"][0]["folders"]
     assert folders["usr"] == {"site_x002D_id": "HH", "a": " 2 "}
     assert folders["mqtt"]["userProperties"] == '[["site-id","HH"],["a","<&>"],["a"," 2 "]]'

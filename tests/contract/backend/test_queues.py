@@ -195,8 +195,8 @@ def test_a_browse_that_fails_by_truncation_does_not_move_the_cursor(queue: str, 
 def test_an_expired_message_cannot_be_got(mq: Workplace, queue: str, app: Application) -> None:
     app.put(queue, b"short", Expiry=1)
     app.put(queue, b"long", Expiry=6000)
-    left = app.take(queue, MsgId=app.put(queue, b"x", Expiry=600).MsgId).md.Expiry
-    assert 500 < left <= 600
+    remaining = app.take(queue, MsgId=app.put(queue, b"x", Expiry=600).MsgId).md.Expiry
+    assert 500 < remaining <= 600
     expired_at = time.monotonic() + 0.11
     while time.monotonic() < expired_at:
         time.sleep(0.01)

@@ -65,10 +65,10 @@ def test_shards_compete_for_the_messages_of_a_subscription(mq: Workplace, app: A
     topic = app.connection.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="t/1"), cmqc.MQOO_OUTPUT)
     for payload in (b"1", b"2", b"3"):
         app.connection.put(topic, Message(MQMD(), payload))
-    taken = [shards[turn].get(queues[turn], GetOptions()).data for turn in (0, 1)]
-    assert taken == [b"1", b"2"]
+    bodies = [shards[turn].get(queues[turn], GetOptions()).data for turn in (0, 1)]
+    assert bodies == [b"1", b"2"]
     # Another shard gets the messages that one shard returns.
-    shards[0].connection.put(queues[0], Message(MQMD(), taken[0]))
+    shards[0].connection.put(queues[0], Message(MQMD(), bodies[0]))
     assert shards[1].drain(queues[1]) == [b"3", b"1"]
     for shard, queue in zip(shards, queues, strict=True):
         shard.close(queue)

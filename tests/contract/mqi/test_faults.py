@@ -277,14 +277,14 @@ def test_threads(manager: Manager, package: str, queue: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "interval", "put", "got"),
+    ("option", "interval", "put_count", "get_count"),
     [
         ("BLOCK", "500", 0, 2033),  # the put waits until the get has timed out, so the get receives no message
         ("NO_BLOCK", "CMQC.MQWI_UNLIMITED", 2219, 0),
     ],
 )
 def test_a_shared_connection_while_a_thread_waits(
-    manager: Manager, package: str, queue: str, option: str, interval: str, put: int, got: int
+    manager: Manager, package: str, queue: str, option: str, interval: str, put_count: int, get_count: int
 ) -> None:
     program = f"""
         shared = mq.QueueManager(None)
@@ -303,7 +303,7 @@ def test_a_shared_connection_while_a_thread_waits(
         """
     with manager.signal(queue):
         results = manager.run(package, program)
-    assert results == {"put": put, "got": got}
+    assert results == {"put": put_count, "got": get_count}
 
 
 def test_structures_and_options(manager: Manager, package: str, queue: str) -> None:

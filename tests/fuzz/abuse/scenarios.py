@@ -99,16 +99,16 @@ def _exchange(connection: socket.socket, data: bytes) -> int:
 
     Raises ConnectionError if the bridge closes the connection.
     """
-    left, arrived = memoryview(data), 0
+    unsent, arrived = memoryview(data), 0
     connection.setblocking(False)
-    while left:
+    while unsent:
         readable, writable, _ = select.select([connection], [connection], [], _TIMEOUT)
         if readable:
             if not (size := len(connection.recv(_RECEIVE))):
                 raise ConnectionError("the bridge closed a connection of the attack")
             arrived += size
         if writable:
-            left = left[connection.send(left[:_RECEIVE]) :]
+            unsent = unsent[connection.send(unsent[:_RECEIVE]) :]
         if not readable and not writable:
             raise TimeoutError(f"the bridge reads nothing for {_TIMEOUT:.0f} s")
     connection.settimeout(_TIMEOUT)

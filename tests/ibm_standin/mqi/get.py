@@ -302,7 +302,7 @@ def get_result(
         else:
             md, data, reason = converted
     length = len(data)
-    got = MqiGot(
+    message = MqiGot(
         md=md,
         data=data,
         ResolvedQName=handle.queue.name,
@@ -315,8 +315,8 @@ def get_result(
         Segmentation=b"A" if md.MsgFlags & cmqc.MQMF_SEGMENTATION_ALLOWED else b" ",
         properties=properties,
     )
-    truncated(handle, got, options)
-    return got
+    truncated(handle, message, options)
+    return message
 
 
 def _group_status(md: MQMD) -> bytes:
@@ -354,19 +354,19 @@ def mqget(hconn: MqiHconn, hobj: int, options: MqiGetOptions) -> tuple[MqiGot, U
         place.check(syncpoint)
     unit = hconn.unit_of_work() if syncpoint else Unit()
     parts = segments(handle.queue, stored) if flags & cmqc.MQGMO_COMPLETE_MSG else [stored]
-    got = get_result(hconn, handle, parts, options, how)
+    message = get_result(hconn, handle, parts, options, how)
     if in_order:
         handle.got_place = behind(stored, whole=bool(flags & cmqc.MQGMO_COMPLETE_MSG))
         handle.got_place.syncpoint = None if browse else syncpoint
     elif place.unfinished:
         handle.got_place = GroupPosition()
-        got.Reason = got.Reason or place.unfinished
+        message.Reason = message.Reason or place.unfinished
     if browse:
         browsed(hconn, handle, stored, flags)
-        return got, None
+        return message, None
     if handle.options & cmqc.MQOO_SAVE_ALL_CONTEXT:
-        handle.context = got.md
+        handle.context = message.md
     handle.release_lock(hconn.queue_manager)
     for part in parts:
         take(hconn, handle, part, unit)
-    return got, None if syncpoint else unit
+    return message, None if syncpoint else unit

@@ -128,7 +128,7 @@ class Outcomes:
         status.ResolvedObjectName = target.remote_queue or target.queue.name
         status.ResolvedQMgrName = target.client_id or self._queue_manager_name
 
-    def taken(self) -> MQSTS:
+    def take_status(self) -> MQSTS:
         """Return the outcomes and reset them."""
         status, self._status = self._status, MQSTS()
         return status

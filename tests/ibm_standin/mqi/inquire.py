@@ -82,4 +82,4 @@ def mqstat(hconn: MqiHconn, type: int) -> MQSTS:
         return MQSTS()
     if type != cmqc.MQSTAT_TYPE_ASYNC_ERROR:
         raise MQError(cmqc.MQRC_STAT_TYPE_ERROR, f"MQSTAT type {type}")
-    return hconn.outcomes.taken()
+    return hconn.outcomes.take_status()

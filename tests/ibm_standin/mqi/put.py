@@ -242,10 +242,10 @@ def _publish(hconn: MqiHconn, unit: Unit, topic: str, message: Message, pmo: MQP
         raise MQError(cmqc.MQRC_PMO_ERROR, f"PubLevel {pmo.PubLevel}")
     route = topics.route(topic) if pmo.PubLevel == _MAX_PUB_LEVEL else topics.new_route(topic, pmo.PubLevel)
     if pmo.Options & cmqc.MQPMO_NOT_OWN_SUBS:
-        left = [
+        subscribers = [
             subscription for subscription in (*route.subscriptions, *route.selective) if subscription.owner is not hconn
         ]
-        route = Route(topic, tuple(left), topics.attributes(topic))
+        route = Route(topic, tuple(subscribers), topics.attributes(topic))
         route.review(topics.full, topics.full_version)
     md = publish(hconn, unit, route, message, application, retain=bool(pmo.Options & cmqc.MQPMO_RETAIN))
     if pmo.Options & cmqc.MQPMO_WARN_IF_NO_SUBS_MATCHED and not route.subscriptions and not route.selective:

@@ -264,5 +264,5 @@ def _describe(subscription: Subscription, sd: MqiSubscriptionDescriptor) -> None
     sd.SelectionString = subscription.selector
     sd.PubPriority = subscription.priority
     sd.RetainAsPublished = subscription.retain_as_published
-    left = subscription.expires_at - time.time()
-    sd.SubExpiry = max(1, int(left * 10)) if subscription.expires_at else cmqc.MQEI_UNLIMITED
+    remaining = subscription.expires_at - time.time()
+    sd.SubExpiry = max(1, int(remaining * 10)) if subscription.expires_at else cmqc.MQEI_UNLIMITED

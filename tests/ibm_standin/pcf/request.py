@@ -221,8 +221,8 @@ class Operation:
 
     def take_records(self, request: Request) -> None:
         """Add whether DELETE also removes the authority records of the object."""
-        kept = (cmqcfc.MQRAR_YES, cmqcfc.MQRAR_NO)
-        if request.choice(cmqcfc.MQIACF_REMOVE_AUTHREC, kept) == cmqcfc.MQRAR_NO:
+        choices = (cmqcfc.MQRAR_YES, cmqcfc.MQRAR_NO)
+        if request.choice(cmqcfc.MQIACF_REMOVE_AUTHREC, choices) == cmqcfc.MQRAR_NO:
             self.add("AUTHREC", "NO")
 
     def run(self, commands: Commands) -> Unit | None:

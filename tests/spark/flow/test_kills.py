@@ -347,19 +347,19 @@ def test_nothing_is_lost_or_duplicated_when_processes_are_killed(site: Site) -> 
 def run_and_kill(site: Site) -> None:
     """Run the pipelines, kill processes, and let the last run end."""
     words = [*CHOSEN, *(["--master", site.master] if site.master else [])]
-    runs, left = 0, KILLS
-    while left:
+    runs, remaining_kills = 0, KILLS
+    while remaining_kills:
         run = Run(site.file, site.directory / f"lines-{(runs := runs + 1)}", *words)
         try:
             ended = False
-            while left and not ended:
-                seen = run.batches()
-                until_at_last(lambda: run.process.poll() is not None or run.batches() > seen, run.cpu_time)  # noqa: B023
+            while remaining_kills and not ended:
+                batch_count = run.batches()
+                until_at_last(lambda: run.process.poll() is not None or run.batches() > batch_count, run.cpu_time)  # noqa: B023
                 time.sleep(random.uniform(0.0, 2.0))
                 if run.process.poll() is not None:
                     break
                 ended = site.kill_one(run)
-                left -= 1
+                remaining_kills -= 1
         finally:
             run.end()
     while True:

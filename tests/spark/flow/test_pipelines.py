@@ -117,8 +117,8 @@ def test_join_of_input_with_itself_counts_each_message_once(bench: Bench) -> Non
 def test_a_star_within_a_function_means_all_columns(bench: Bench) -> None:
     queue, out = bench.queues.queue(), bench.queues.queue()
     text = "pipelines: {p: {from: {mq: {queue: $queue}}, select: 'SELECT $what AS body FROM input', to: {mq: {queue: $out}}}}"
-    for what in ("to_json(struct(*))", "CAST(length(text) * 2 AS STRING)"):
-        bench.write(text, queue=queue, out=out, what=what)
+    for expression in ("to_json(struct(*))", "CAST(length(text) * 2 AS STRING)"):
+        bench.write(text, queue=queue, out=out, what=expression)
         bench.queues.put(queue, b'{"n": 1}', Format=b"MQSTR   ")
         bench.run()
     row, number = bench.queues.bodies(out)

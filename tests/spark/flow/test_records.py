@@ -180,13 +180,13 @@ def test_rows_become_records_or_dead_letters(bench: Bench, copybook: Path) -> No
             queue=queue, out=out, letters=letters,
         )  # fmt: skip
         bench.run()
-    taken = bench.queues.take(out)
-    assert {(message.md.CodedCharSetId, message.md.Encoding, message.md.Format) for message in taken} == {
+    messages = bench.queues.take(out)
+    assert {(message.md.CodedCharSetId, message.md.Encoding, message.md.Format) for message in messages} == {
         (1140, 785, cmqc.MQFMT_NONE)
     }
     place = [{"shelf": 7, "weight": Decimal("1.5")}, {"shelf": 0, "weight": Decimal("0.0")}]
     expected = {"article": "A1", "on_stock": 5, "price": Decimal("0.50"), "place": place, "kind": "T", "detail": "x"}
-    assert [codec(copybook).decode(message.data) for message in taken] == [expected] * 3
+    assert [codec(copybook).decode(message.data) for message in messages] == [expected] * 3
     letters_put = bench.queues.take(dead)
     assert len(letters_put) == 4 and all(message.data.endswith(b"}") for message in letters_put)
     reasons = {row["reason"] for row in bench.spark.read.parquet(str(bench.directory / "dead")).collect()}

@@ -108,8 +108,8 @@ def test_messages_go_from_queue_to_queue_byte_for_byte(read: Read, queues: Queue
     for left, right in zip(before, after, strict=True):
         # The Expiry of a message counts down.
         assert right.md.Expiry == left.md.Expiry == cmqc.MQEI_UNLIMITED or 0 < right.md.Expiry <= 5000
-        kept = {name: getattr(right.md, name) for name in right.md.__struct_fields__ if name != "Expiry"}
-        assert kept == {name: getattr(left.md, name) for name in kept}
+        md_fields = {name: getattr(right.md, name) for name in right.md.__struct_fields__ if name != "Expiry"}
+        assert md_fields == {name: getattr(left.md, name) for name in md_fields}
 
 
 def test_text_that_its_ccsid_cannot_encode(spark: SparkSession, queues: Queues) -> None:

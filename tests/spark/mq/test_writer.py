@@ -340,12 +340,12 @@ def test_topics_and_retained_publications(options: MqSinkOptions, queues: Queues
 # Rows of a mapping (tests/spark/test_mapping_written.py checks the messages) -------------------------------------------
 
 
-def mapped(queue: str, kept: str) -> list[Any]:
+def mapped(queue: str, request_queue: str) -> list[Any]:
     """A message without headers, one with properties, a request, one for another queue, and a rejected row."""
     rows: list[dict[str, Any]] = [
         {"body": b"0"},
         {"body": b"1", "properties": [("usr.site", "Ulm"), ("mqtt.qos", "1")]},
-        {"body": b"2", "kept_request": {"queue": kept, "data": b"asked"}},
+        {"body": b"2", "kept_request": {"queue": request_queue, "data": b"asked"}},
         {"body": b"3", "retain": True},
         {"body": b"4", "refusal": {"reason": 2152, "sentence": "no name", "source": "plant/4"}},
         {"body": b"5"},
@@ -368,21 +368,21 @@ def test_rows_of_a_mapping_and_a_connection_lost_at_any_verb(
 ) -> None:
     """Requests, their stored data, and rejections are in the same unit of work."""
     monkeypatch.setattr(writer, "UNIT_ROWS", rows)
-    refused, kept, queue = queues.queue(), queues.queue(), queues.queue()
+    refused, request_queue, queue = queues.queue(), queues.queue(), queues.queue()
     to = msgspec.structs.replace(options, queue=None, refused=refused, mapped=True)
     queues.take(MAPPING_STATE_QUEUE)
     with fault(APPLICATION_NAME) as verbs:
-        put(to, stage(BatchIdentity(f"mapped {rows}", 0), mapped(queue, kept)))
+        put(to, stage(BatchIdentity(f"mapped {rows}", 0), mapped(queue, request_queue)))
     for number in range(len(verbs)):
         if number:
             identity = BatchIdentity(f"mapped {rows} {number}", 0)
             with fault(APPLICATION_NAME, Fault(lambda verb, request: True, number)), pytest.raises(MQError):
-                put(to, stage(identity, mapped(queue, kept)))
-            put(to, stage(identity, mapped(queue, kept)))
-        taken = queues.take(queue)
-        messages = {message.data[-1:]: message for message in taken}
-        assert sorted(message.data[-1:] for message in taken) == [b"0", b"1", b"2", b"3", b"5"], number
-        (stored_request,) = queues.take(kept)
+                put(to, stage(identity, mapped(queue, request_queue)))
+            put(to, stage(identity, mapped(queue, request_queue)))
+        queue_messages = queues.take(queue)
+        messages = {message.data[-1:]: message for message in queue_messages}
+        assert sorted(message.data[-1:] for message in queue_messages) == [b"0", b"1", b"2", b"3", b"5"], number
+        (stored_request,) = queues.take(request_queue)
         assert (stored_request.data, stored_request.md.MsgId) == (b"asked", messages[b"2"].md.MsgId)
         (letter,) = queues.take(refused)
         header = decode_mqdlh(letter.data)
@@ -484,7 +484,7 @@ def test_state_of_version_0_2_0(name: str, options: MqSinkOptions, queues: Queue
             for _ in range(parts):
                 queue.put(b"SPKT" + key, b"digests")
     messages = stage(BatchIdentity(query, number), batches(ROWS[:2]), batches(ROWS[2:]))
-    left = queues.depth(MAPPING_STATE_QUEUE)
+    state_depth = queues.depth(MAPPING_STATE_QUEUE)
     if puts is None:
         words = (
             rf"0\.2\.0 has put a part of batch {number} of former .*partition 0: .*let 0\.2\.0 finish the batch"
@@ -495,7 +495,7 @@ def test_state_of_version_0_2_0(name: str, options: MqSinkOptions, queues: Queue
                 put(options, messages)
         with pytest.raises(BatchUnfinished, match=r"let 0\.2\.0 repeat the write with this writeId\. Or "):
             put(options, messages, expires=True)
-        assert queues.depth(MAPPING_STATE_QUEUE) == left
+        assert queues.depth(MAPPING_STATE_QUEUE) == state_depth
     else:
         put(options, messages)
         assert queues.depth(MAPPING_STATE_QUEUE) == before + 2

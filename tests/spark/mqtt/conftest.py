@@ -33,13 +33,13 @@ class Client(LinkConnection):
 
     def take_all(self, number: int) -> list[Publication]:
         """Publish this number of messages in order. All are acknowledged."""
-        taken: list[Publication] = []
-        while len(taken) < number:
-            some = self.take(number - len(taken), 1 << 30, PATIENCE)
+        publications: list[Publication] = []
+        while len(publications) < number:
+            some = self.take(number - len(publications), 1 << 30, PATIENCE)
             self.acknowledge(some)
             self.complete(self.released())
-            taken += [delivery.publication for delivery in some]
-        return taken
+            publications += [delivery.publication for delivery in some]
+        return publications
 
 
 Clients = Callable[..., Client]

@@ -10,8 +10,8 @@ from bridge.administration.mapping_status import MappingStatus, RunnerState
 from bridge.histogram import SECONDS, Histogram
 
 
-def reading(time: float, *channels: ChannelCounters, since: float = 100.0, taken: int | None = None) -> Counters:
-    mapping = MappingStatus(name="m", state=RunnerState.RUNNING, taken=taken or 0)
+def reading(time: float, *channels: ChannelCounters, since: float = 100.0, taken_count: int | None = None) -> Counters:
+    mapping = MappingStatus(name="m", state=RunnerState.RUNNING, taken=taken_count or 0)
     return Counters(
         time=time,
         since=since,
@@ -22,7 +22,7 @@ def reading(time: float, *channels: ChannelCounters, since: float = 100.0, taken
         transmission_queue_depth=7,
         channels=list(channels),
         busiest_clients=[],
-        mappings=[] if taken is None else [mapping],
+        mappings=[] if taken_count is None else [mapping],
     )
 
 
@@ -55,12 +55,12 @@ def test_a_reset_counter_continues_from_there() -> None:
 
 @pytest.mark.parametrize(("before", "after", "rate"), [(10, 30, 10.0), (None, 30, 0.0), (30, 10, 0.0)])
 def test_a_new_or_restarted_mapping_has_no_rate_yet(before: int | None, after: int, rate: float) -> None:
-    (mapping_rates,) = rates(reading(110.0, taken=before), reading(112.0, taken=after)).mappings
+    (mapping_rates,) = rates(reading(110.0, taken_count=before), reading(112.0, taken_count=after)).mappings
     assert mapping_rates.taken == rate
 
 
 def test_a_reading_survives_the_control_socket() -> None:
-    before = reading(1.0, channel("A", 1), taken=2)
+    before = reading(1.0, channel("A", 1), taken_count=2)
     assert msgspec.json.decode(msgspec.json.encode(before), type=Counters) == before
 
 

@@ -103,8 +103,10 @@ def test_configurations_are_compared(file: Path) -> None:
     after = load(file, problems, text)
     changes = {change.key: (change.before, change.after) for change in changes_between(before, after)}
     assert changes == {"channels[0].port": ("1884", "1885"), "mappings.own.enabled": ("true", "false")}
-    gone = load(file, problems, FILE.replace('  - own: {from: {mqtt: "own/#"}, to: {queue: OWN}}\n', ""))
-    assert {(change.key, change.after) for change in changes_between(before, gone)} >= {("mappings.own.to.queue", None)}
+    without_mapping = load(file, problems, FILE.replace('  - own: {from: {mqtt: "own/#"}, to: {queue: OWN}}\n', ""))
+    assert {(change.key, change.after) for change in changes_between(before, without_mapping)} >= {
+        ("mappings.own.to.queue", None)
+    }
     assert changes_between(before, load(file, problems)) == []
 
 

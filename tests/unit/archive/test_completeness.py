@@ -95,8 +95,8 @@ def test_no_row_is_lost_silently(killed: Path, tmp_path: Path, kind: str, damage
         chance, directory = random.Random(number), tmp_path / str(number)
         shutil.copytree(killed, directory)
         file = directory / WITNESS if kind == "witness" else chance.choice(archive_files(directory))
-        what = f"MQBRIDGE_TEST_SEED={number}: {file} {change(file, chance)}"
-        assert damage_of(directory), what
+        label = f"MQBRIDGE_TEST_SEED={number}: {file} {change(file, chance)}"
+        assert damage_of(directory), label
         with pytest.raises(ArchiveDamaged):
             rows(directory)
         shutil.rmtree(directory)
@@ -282,14 +282,14 @@ def test_files_of_release_0_2_0_are_read_and_have_no_numbers(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("left", "complete"),
+    ("remaining_days", "complete"),
     [([0], True), ([0, 1], True), ([-31], False), ([-30], False), ([-31, 0], False), ([], False)],
     ids=str,
 )
 def test_days_that_release_0_2_0_has_removed_are_not_missing(
     make: Callable[..., ArchiveWriter],
     tmp_path: Path,
-    left: list[int],
+    remaining_days: list[int],
     complete: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -304,7 +304,7 @@ def test_days_that_release_0_2_0_has_removed_are_not_missing(
     assert position is not None
     create(directory / WITNESS, position._replace(time=month_ago.timestamp()))
     (numbered,) = archive_files(directory)
-    for days in left:
+    for days in remaining_days:
         hour = partition(directory, today + timedelta(days=days))
         hour.mkdir(parents=True, exist_ok=True)
         shutil.copy(numbered, hour / "0000000000000001-0123abcd.parquet")

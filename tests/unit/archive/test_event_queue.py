@@ -133,8 +133,8 @@ def test_a_process_that_does_not_read_does_not_block(make: Any, directory: Path)
     assert is_held_up(queue)
     os.kill(queue.child.pid, signal.SIGCONT)
     queue.close(PATIENCE)
-    came = 100 - producer(queue).missed
-    assert topics(directory) == [f"{number}" for number in range(came)]
+    accepted_count = 100 - producer(queue).missed
+    assert topics(directory) == [f"{number}" for number in range(accepted_count)]
     assert own(directory) == [("started", 0), ("gap", producer(queue).missed), ("stopped", 0)]
 
 

@@ -25,7 +25,7 @@ def archive(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("what", "expected"),
+    ("criteria", "expected"),
     [
         ({}, "1256"),
         ({"topic_filter": "a/#"}, "16"),
@@ -41,15 +41,15 @@ def archive(tmp_path: Path) -> Path:
         ({"topic_filter": "nothing"}, ""),
     ],
 )
-def test_accepted_publications_are_selected_in_order(archive: Path, what: dict[str, Any], expected: str) -> None:
-    selection = ReplaySelection(archive, **what)
+def test_accepted_publications_are_selected_in_order(archive: Path, criteria: dict[str, Any], expected: str) -> None:
+    selection = ReplaySelection(archive, **criteria)
     payloads = [row["payload"].decode() for batch in selection.batches(0, ["payload"]) for row in batch]
     assert "".join(payloads) == expected
     assert selection.count() == len(expected)
 
 
 @pytest.mark.parametrize(
-    ("what", "expected"),
+    ("criteria", "expected"),
     [
         ({"mapping": "m"}, "bd"),
         ({"mapping": "n"}, "e"),
@@ -59,23 +59,23 @@ def test_accepted_publications_are_selected_in_order(archive: Path, what: dict[s
         ({}, "a"),
     ],
 )
-def test_messages_of_mappings_are_selected(tmp_path: Path, what: dict[str, Any], expected: str) -> None:
+def test_messages_of_mappings_are_selected(tmp_path: Path, criteria: dict[str, Any], expected: str) -> None:
     story = Story().put(1, "t/a", b"a").mapped(2, "m", "t/a", b"b", destination="Q")
     story.mapped(3, "m", "t/a", b"c", outcome=Outcome.DEAD_LETTERED)
     story.mapped(4, "m", "Q", b"d", outcome=Outcome.ACKNOWLEDGED, publisher="q")
     story.mapped(5, "n", "Q", b"e", outcome=Outcome.DELIVERED)
-    selection = ReplaySelection(story.write(tmp_path), **what)
+    selection = ReplaySelection(story.write(tmp_path), **criteria)
     payloads = [row["payload"].decode() for batch in selection.batches(0, ["payload"]) for row in batch]
     assert "".join(payloads) == expected
     assert selection.count() == len(expected)
 
 
-@pytest.mark.parametrize(("what", "expected"), [({}, "12"), ({"mapping": "m"}, ""), ({"clients": ["q"]}, "2")])
+@pytest.mark.parametrize(("criteria", "expected"), [({}, "12"), ({"mapping": "m"}, ""), ({"clients": ["q"]}, "2")])
 def test_an_archive_of_a_version_without_mappings_can_be_read(
-    tmp_path: Path, what: dict[str, Any], expected: str
+    tmp_path: Path, criteria: dict[str, Any], expected: str
 ) -> None:
     story = Story().put(1, "a", b"1").put(2, "b", b"2", publisher="q")
-    selection = ReplaySelection(story.write_old(tmp_path), **what)
+    selection = ReplaySelection(story.write_old(tmp_path), **criteria)
     payloads = [row["payload"].decode() for batch in selection.batches(0, COLUMNS) for row in batch]
     assert "".join(payloads) == expected
 

@@ -163,10 +163,10 @@ def test_a_message_that_is_marked_as_retained_has_a_retained_row() -> None:
 
 
 def test_a_message_of_a_remote_queue_manager_is_read_unchanged() -> None:
-    came = with_rfh2(MQTT)
-    md = msgspec.structs.replace(came.md, Version=1, PutDate=b"19700102", PutTime=b"00000125")
+    content = with_rfh2(MQTT)
+    md = msgspec.structs.replace(content.md, Version=1, PutDate=b"19700102", PutTime=b"00000125")
     header = MQXQH(RemoteQName=b"t", RemoteQMgrName=b"c", MsgDesc=md)
-    message = Message(MQMD(Format=cmqc.MQFMT_XMIT_Q_HEADER), encode_mqxqh(header) + came.data)
+    message = Message(MQMD(Format=cmqc.MQFMT_XMIT_Q_HEADER), encode_mqxqh(header) + content.data)
     stripped = Queued(PublicationMessage(MQMD(), "", "t", b"body", 1), user_data="0", raw=message.data)
     (event_row,) = rows_of("", outgoing_message(stripped, None))
     assert (event_row["publisher"], event_row["publisher_message_id"], event_row["payload"]) == ("p", 7, b"body")

@@ -41,7 +41,9 @@ def make(directory: Path, reports: list[tuple[int, int]]) -> Iterator[Callable[.
 
     def call(*, roll: dict[str, Any] | None = None, **values: Any) -> ArchiveWriter:
         config = ArchiveConfig(directory=directory, roll=RollConfig(**{**LATER, **(roll or {})}), **values)
-        writers.append(ArchiveWriter(config, lambda taken, durable, lost: reports.append((taken, durable))))
+        writers.append(
+            ArchiveWriter(config, lambda taken_count, durable, lost_count: reports.append((taken_count, durable)))
+        )
         assert writers[-1].claim_directory()
         return writers[-1]
 
@@ -176,11 +178,11 @@ def test_a_day_starts_with_the_open_sessions(make: Any, directory: Path) -> None
 def failing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """Make writes of this number of row groups fail."""
     real = parquet.ArchiveFile.write
-    left = [None] * times
+    failures = [None] * times
 
     def write(file: parquet.ArchiveFile, batches: list[Any]) -> None:
-        if left:
-            left.pop()
+        if failures:
+            failures.pop()
             raise OSError(28, "No space left on device")
         real(file, batches)
 
@@ -241,11 +243,11 @@ def test_the_lock_is_held_while_it_writes(make: Any, directory: Path) -> None:
 
 
 def test_files_of_a_killed_bridge_are_removed(make: Any, directory: Path) -> None:
-    left = directory / "date=2026-03-01" / "hour=03" / ".1.parquet"
-    left.parent.mkdir(parents=True)
-    left.write_bytes(b"PAR1")
+    unfinished_file = directory / "date=2026-03-01" / "hour=03" / ".1.parquet"
+    unfinished_file.parent.mkdir(parents=True)
+    unfinished_file.write_bytes(b"PAR1")
     make()
-    assert not left.exists()
+    assert not unfinished_file.exists()
 
 
 def test_days_beyond_the_retention_are_removed(make: Any, directory: Path) -> None:

@@ -259,8 +259,8 @@ def test_the_script_warns_before_it_diverts_the_routes_of_a_queue_manager(
     assert unseen.stderr.startswith("warning: the script sets DEFXMITQ of queue manager QM1.") and ibm.parameters == []
     sets, alias = f"\nALTER QMGR DEFXMITQ('{XMITQ}')\n", "\nDEFINE QREMOTE('mqbridge.check') NOREPLACE"
     assert sets in unseen.stdout and alias not in unseen.stdout
-    seen = invoke("mqsc-script", "--connect", "--config", path)
-    assert (seen.exit_code, seen.stderr, sets in seen.stdout) == (0, "", True)
+    result = invoke("mqsc-script", "--connect", "--config", path)
+    assert (result.exit_code, result.stderr, sets in result.stdout) == (0, "", True)
     altered("DEFINE QLOCAL(HUB) USAGE(XMITQ)", "DELETE QLOCAL(HUB)")
     altered("ALTER QMGR DEFXMITQ(HUB)", f"ALTER QMGR DEFXMITQ({XMITQ})")
     for options, warning in (
@@ -271,9 +271,9 @@ def test_the_script_warns_before_it_diverts_the_routes_of_a_queue_manager(
         (["--connect", "--aliases"], ""),
         (["--aliases"], ""),
     ):
-        kept = invoke("mqsc-script", *options, "--config", path)
-        assert (kept.exit_code, kept.stderr.partition(" The script")[0]) == (0, warning)
-        assert sets not in kept.stdout and alias in kept.stdout
+        unchanged_routes = invoke("mqsc-script", *options, "--config", path)
+        assert (unchanged_routes.exit_code, unchanged_routes.stderr.partition(" The script")[0]) == (0, warning)
+        assert sets not in unchanged_routes.stdout and alias in unchanged_routes.stdout
     embedded = invoke("mqsc-script", "--connect")
     assert (embedded.exit_code, embedded.stdout) == (2, "")
 

@@ -117,8 +117,8 @@ def test_delete_first_prints_what_it_would_delete(dlq: Any, send: Send, queue_ma
     result = dlq("delete", "--bound-for", "ORDERS", "--dry-run")
     assert result.exit_code == 0 and "1 message would be deleted" in result.stdout
     assert queue_manager.depth(letters) == 2
-    (gone,) = objects(dlq("delete", "--bound-for", "ORDERS", "--json"))
-    assert gone["destination"] == "ORDERS" and queue_manager.depth(letters) == 1
+    (letter,) = objects(dlq("delete", "--bound-for", "ORDERS", "--json"))
+    assert letter["destination"] == "ORDERS" and queue_manager.depth(letters) == 1
 
 
 @pytest.mark.parametrize("directory", [False, True])

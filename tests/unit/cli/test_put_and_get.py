@@ -137,7 +137,7 @@ def test_a_message_for_a_client_goes_to_its_transmission_queue(mq: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "bodies", "left"),
+    ("arguments", "bodies", "depth"),
     [
         ((), ["a"], 2),
         (("--limit", 2), ["a", "b"], 1),
@@ -149,13 +149,13 @@ def test_a_message_for_a_client_goes_to_its_transmission_queue(mq: Any) -> None:
     ],
 )
 def test_get_prints_messages(
-    mq: Any, queue_manager: Any, arguments: tuple[Any, ...], bodies: list[str], left: int
+    mq: Any, queue_manager: Any, arguments: tuple[Any, ...], bodies: list[str], depth: int
 ) -> None:
     queue = queue_manager.queue()
     queue_manager.put(queue, *(Message(MQMD(), body) for body in (b"a", b"b", b"c")))
     result = mq("get", queue, *arguments)
     assert (result.exit_code, result.stdout.splitlines(), result.stderr) == (0, bodies, "")
-    assert queue_manager.depth(queue) == left
+    assert queue_manager.depth(queue) == depth
 
 
 @pytest.mark.parametrize("arguments", [(), ("--wait", 0.05), ("--browse",), ("--limit", 0), ("--json",)])
@@ -180,9 +180,11 @@ def test_waiting_gets_share_messages(start: Any, queue_manager: Any) -> None:
     queue = queue_manager.queue()
     processes = [start("mq", "get", queue, "--wait", 20, "--data-dir", queue_manager.directory) for _ in range(3)]
     queue_manager.until(lambda: queue_manager.command(f"DISPLAY QSTATUS({queue}) IPPROCS")[0]["IPPROCS"] == 3)
-    for left in (2, 1, 0):  # each message is for one of them, and the others continue to wait
+    for running_count in (2, 1, 0):  # each message is for one of them, and the others continue to wait
         queue_manager.put(queue, Message(MQMD(), b"one"))
-        queue_manager.until(lambda left=left: [process.poll() for process in processes].count(None) == left)
+        queue_manager.until(
+            lambda running_count=running_count: [process.poll() for process in processes].count(None) == running_count
+        )
     assert [process.communicate() for process in processes] == [(b"one\n", b"")] * 3
 
 

@@ -54,7 +54,7 @@ def replay(invoke: Callable[..., Result], archive: Path, queue_manager: Any, mon
     return lambda *arguments: invoke("replay", "--archive", archive, "--filter", "plant/#", *arguments)
 
 
-def taken(queue_manager: Any, queue: str) -> list[tuple[Any, dict[str, Any], bytes]]:
+def messages_on(queue_manager: Any, queue: str) -> list[tuple[Any, dict[str, Any], bytes]]:
     """Return all messages of a queue: MQMD, folders of the RFH2, body."""
     connection = queue_manager.connection
     handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
@@ -79,7 +79,7 @@ def test_publications_are_put_to_a_queue(replay: Replay, queue_manager: Any) -> 
     result = replay("--to-queue", queue, "--run", f"to-{queue}")
     assert result.exit_code == 0, result.output
     assert f"{COUNT} messages put (replay to-{queue})" in result.stdout
-    messages = taken(queue_manager, queue)
+    messages = messages_on(queue_manager, queue)
     assert [body for _, _, body in messages] == [b"%d" % number for number in range(COUNT)]
     md, folders, _ = messages[4]
     assert md.Persistence == cmqc.MQPER_PERSISTENT
@@ -101,7 +101,7 @@ def test_publications_are_put_to_their_topics(
         (response,) = queue_manager.connection.command(f"DEFINE SUB({name}) TOPICSTR('{topic}') DEST({queue})")
         assert response.ok
     assert replay("--run", queue, *arguments).exit_code == 0
-    messages = taken(queue_manager, queue)
+    messages = messages_on(queue_manager, queue)
     assert len(messages) == (COUNT if len(topics) == 2 else (COUNT + 1) // 2)
     assert {folders["mqps"]["Top"] for _, folders, _ in messages} == set(topics)
     assert all(folders["usr"]["replayed"] == queue for _, folders, _ in messages)
@@ -116,7 +116,7 @@ def test_messages_of_mappings_are_put(
     queue = queue_manager.queue()
     result = invoke("replay", "--archive", story.write(tmp_path), "--mapping", "m", "--to-queue", queue, "--run", queue)
     assert result.exit_code == 0, result.output
-    messages = taken(queue_manager, queue)
+    messages = messages_on(queue_manager, queue)
     assert [body for _, _, body in messages] == [b"from a client", b"from an application"]
     assert [folders["mqtt"] for _, folders, _ in messages] == [{"clientId": "p", "qos": 1, "msgid": 7}, {"qos": 1}]
 
@@ -141,7 +141,7 @@ def test_an_interrupted_replay_continues(replay: Replay, queue_manager: Any, mon
     assert f"8 of {COUNT} messages put; the same command continues" in interrupted_result.output
     assert "continues after 8 messages" in result.output
     assert f"{COUNT - 8} messages put" in result.output
-    assert [body for _, _, body in taken(queue_manager, queue)] == [b"%d" % number for number in range(COUNT)]
+    assert [body for _, _, body in messages_on(queue_manager, queue)] == [b"%d" % number for number in range(COUNT)]
 
 
 def test_a_completed_replay_is_not_repeated_without_an_option(replay: Replay, queue_manager: Any) -> None:
@@ -199,9 +199,9 @@ def test_the_time_of_the_first_start_applies(replay: Replay, queue_manager: Any,
     write(archive, [story.rows[101]], moment=begun + timedelta(hours=1))
     assert "1 message put" in replay("--to-queue", queue).output
     assert f"is complete: {COUNT + 1} messages were put" in replay("--to-queue", queue).output
-    assert [body for _, _, body in taken(queue_manager, queue)][COUNT:] == [b"in no finished file then"]
+    assert [body for _, _, body in messages_on(queue_manager, queue)][COUNT:] == [b"in no finished file then"]
     assert "1 message put" in replay("--to-queue", queue, "--from", begin, "--to", "2099-01-01").output
-    assert [body for _, _, body in taken(queue_manager, queue)] == [b"later"]
+    assert [body for _, _, body in messages_on(queue_manager, queue)] == [b"later"]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_a_period_limits_the_messages(replay: Replay, queue_manager: Any) -> Non
     queue = queue_manager.queue()
     result = replay("--to-queue", queue, "--from", "2026-03-02T12:00:05", "--to", "2026-03-02T13:00:12+01:00")
     assert result.exit_code == 0, result.output
-    assert [body for _, _, body in taken(queue_manager, queue)] == [b"%d" % number for number in range(5, 12)]
+    assert [body for _, _, body in messages_on(queue_manager, queue)] == [b"%d" % number for number in range(5, 12)]
 
 
 def test_a_rate_limits_the_speed(replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,13 +84,13 @@ def test_a_request_and_its_answer(attempt: Any, tmp_path: Path) -> None:
     header = encode_chain(
         (RFH2(folders=(Folder.build("mqtt", {"responseTopic": "to/me", "correlationData": "37"}),)),), b""
     )
-    kept = tmp_path / "kept.json"
-    kept.write_text(json.dumps(MessageView(MQMD(Format=b"MQHRF2"), header.data).json()))
-    answered = attempt("answer", "--payload", "!", "--request", kept, "--json")
+    request_file = tmp_path / "kept.json"
+    request_file.write_text(json.dumps(MessageView(MQMD(Format=b"MQHRF2"), header.data).json()))
+    answered = attempt("answer", "--payload", "!", "--request", request_file, "--json")
     assert answered.exit_code == 0, answered.stderr
     view = json.loads(answered.stdout)
     assert (view["topic"], view["correlationData"], view["body"]) == ("to/me", "37", "!")
-    steps = attempt("answer", "--payload", "!", "--request", kept, "--steps").stderr
+    steps = attempt("answer", "--payload", "!", "--request", request_file, "--steps").stderr
     assert steps.splitlines() == ["to.mqtt: to/me", "payload: !"]
 
 
@@ -171,8 +171,8 @@ def test_a_message_that_is_not_accepted_is_explained(
     file.write_text(ROUTES)
     result = invoke("try", mapping, *arguments, "--config", file)
     assert result.exit_code == NOT_FOUND and message in result.stderr, result.stderr
-    taken = invoke("try", "rest", "--topic", "plant/a", "--payload", '{"temp": 20}', "--config", file)
-    assert taken.exit_code == 0 and taken.stdout.startswith("put to queue REST")
+    accepted_attempt = invoke("try", "rest", "--topic", "plant/a", "--payload", '{"temp": 20}', "--config", file)
+    assert accepted_attempt.exit_code == 0 and accepted_attempt.stdout.startswith("put to queue REST")
 
 
 def test_the_payload_is_read_from_a_file(attempt: Any, tmp_path: Path) -> None:

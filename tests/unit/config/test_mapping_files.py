@@ -161,10 +161,10 @@ def test_a_mistake_in_the_list_of_files_is_reported(files: dict[str, str], messa
 
 
 def test_semantic_mistakes_are_reported_at_their_position(tmp_path: Path) -> None:
-    seen: list[tuple[list[str], list[str]]] = []
+    names: list[tuple[list[str], list[str]]] = []
 
     def examine(configuration: Configuration, _: object) -> list[Clash]:
-        seen.append((list(configuration.mappings), list(configuration.links)))
+        names.append((list(configuration.mappings), list(configuration.links)))
         return [Clash(("mappings", "a", "from", "mqtt"), "something else")]
 
     file = written(
@@ -175,7 +175,7 @@ def test_semantic_mistakes_are_reported_at_their_position(tmp_path: Path) -> Non
     with pytest.raises(ConfigurationError) as raised:
         load(file, examine)
     # Valid mappings are examined, even if another one is invalid.
-    assert seen == [(["a"], ["l"])]
+    assert names == [(["a"], ["l"])]
     assert [(problem.file.name, problem.line, problem.column, problem.key) for problem in raised.value.problems] == [
         ("a.yaml", 2, 20, "mappings.a.from.mqtt"),
         ("a.yaml", 3, 47, "mappings.b.batch"),

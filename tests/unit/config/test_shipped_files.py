@@ -105,14 +105,14 @@ def test_its_examples_of_sections_of_a_channel_have_all_options(tmp_path: Path, 
 def test_its_example_of_authentication_has_all_methods_and_options(tmp_path: Path) -> None:
     text = (DEPLOY / "bridge.yaml").read_text(encoding="utf-8")
     methods = re.findall(r"^##      - method: .*\n(?:##        .*\n|##      # .*\n(?=##        ))*", text, re.M)
-    seen = {}
+    options_of = {}
     for number, block in enumerate(methods):
         file = tmp_path / f"{number}.yaml"
         lines = re.sub("^##      ", "  ", block, flags=re.M)
         file.write_text(f"channels:\n- authentication:\n{lines}", encoding="utf-8")
         (method,) = load(file).channels[0].authentication
-        seen[method.method] = unwritten(method)
-    assert seen == {name: set() if name != "jwt" else {"JwtAuthenticationConfig.jwks_file"} for name in METHODS}
+        options_of[method.method] = unwritten(method)
+    assert options_of == {name: set() if name != "jwt" else {"JwtAuthenticationConfig.jwks_file"} for name in METHODS}
 
 
 def test_its_example_of_channel_authentication_is_valid(tmp_path: Path) -> None:

@@ -152,9 +152,11 @@ def test_memory_use_above_the_watermark_is_reported(running: BridgeThread, monke
     assert ask(f"{running.url}/healthz")[0] == 200
     assert running.bridge.administration is not None
     status = running.run(show_status(running.bridge.administration.parts, ShowStatus()))
-    (what,) = [problem.what for problem in status.problems]
-    assert what.startswith("new messages are rejected: memory use is ") and "limits.memory_watermark" in what
-    assert ask(f"{running.url}/readyz") == (200, f"ok\n{what}\n")
+    (description,) = [problem.what for problem in status.problems]
+    assert (
+        description.startswith("new messages are rejected: memory use is ") and "limits.memory_watermark" in description
+    )
+    assert ask(f"{running.url}/readyz") == (200, f"ok\n{description}\n")
     metrics = ask(f"{running.url}/metrics")[1]
     assert "mqbridge_memory_above_watermark 1.0" in metrics
     assert "mqbridge_memory_rejected_messages_total 0.0" in metrics

@@ -78,9 +78,9 @@ def test_publications_reach_clients_or_wait_on_the_transmission_queue(bridge: Re
     with RawClient.connected(bridge.port, "taker", clean=False) as client:
         client.subscribe(("news/#", 1))
         assert "published" in console.change("/topics/publish", topic="news/1", payload="hello").text
-        taken = client.take()
-        assert (taken.topic, taken.payload) == ("news/1", b"hello")
-        client.acknowledge(taken)
+        arrival = client.take()
+        assert (arrival.topic, arrival.payload) == ("news/1", b"hello")
+        client.acknowledge(arrival)
         client.disconnect()
     console.change("/topics/publish", topic="news/2", payload="waits", persistent="1")
     path = "/queues/show?name=SYSTEM.MQTT.TRANSMIT.QUEUE"

@@ -304,8 +304,8 @@ def test_dead_letters_are_exported_and_deleted(console: Console) -> None:
     assert "Delete these messages for good?" in console.change("/dead-letters/delete", client="gone-1").text
     assert console.post("/dead-letters/delete", csrf_token=console.csrf_token, confirm="1").status == 400
     assert "Deleted 1 message" in console.change("/dead-letters/delete", client="gone-1", confirm="1").text
-    left = console.get("/dead-letters").text
-    assert "gone-2" in left
+    page = console.get("/dead-letters").text
+    assert "gone-2" in page
     console.change("/dead-letters/delete", all="1", confirm="1")
     assert "There are no dead letters" in console.get("/dead-letters").text
 

@@ -98,9 +98,9 @@ def to_mq(tmp_path: Path, kind: str, name: str, allow: str | None = None) -> Any
     return rule.map(Publication(topic=f"in/{name}" if kind == "topic" else name, payload=b"", qos=0))
 
 
-@pytest.mark.parametrize(("kind", "name", "what"), REJECTED)
-def test_the_message_is_rejected(tmp_path: Path, kind: str, name: str, what: str) -> None:
-    with pytest.raises(Unmappable, match=f"is {what}, and the message chose it .hint: allow:") as rejected:
+@pytest.mark.parametrize(("kind", "name", "description"), REJECTED)
+def test_the_message_is_rejected(tmp_path: Path, kind: str, name: str, description: str) -> None:
+    with pytest.raises(Unmappable, match=f"is {description}, and the message chose it .hint: allow:") as rejected:
         to_mq(tmp_path, kind, name)
     assert rejected.value.reason == cmqc.MQRC_NOT_AUTHORIZED
 

@@ -127,9 +127,9 @@ def test_all_headers_of_a_dead_lettered_transmission_queue_message_are_shown() -
         Reason=cmqc.MQRC_Q_FULL, DestQName=b"Q", DestQMgrName=b"QM", Encoding=546, PutApplType=6, PutApplName=b"p"
     )
     xqh = MQXQH(RemoteQName=b"a/b", RemoteQMgrName=b"dev", MsgDesc=MQMD(MsgId=MSG_ID))
-    seen = as_json(view(dlh, xqh, RFH2(CodedCharSetId=1208), RFH2(CodedCharSetId=1208), body=b"x"))
-    assert seen["md"]["Format"] == "MQDEAD"
-    assert seen["dlh"] == {
+    document = as_json(view(dlh, xqh, RFH2(CodedCharSetId=1208), RFH2(CodedCharSetId=1208), body=b"x"))
+    assert document["md"]["Format"] == "MQDEAD"
+    assert document["dlh"] == {
         "Reason": 2053,
         "ReasonName": "MQRC_Q_FULL",
         "DestQName": "Q",
@@ -142,22 +142,26 @@ def test_all_headers_of_a_dead_lettered_transmission_queue_message_are_shown() -
         "PutDate": "",
         "PutTime": "",
     }
-    embedded = seen["xqh"].pop("md")
-    assert seen["xqh"] == {"RemoteQName": "a/b", "RemoteQMgrName": "dev"}
+    embedded = document["xqh"].pop("md")
+    assert document["xqh"] == {"RemoteQName": "a/b", "RemoteQMgrName": "dev"}
     assert (embedded["MsgId"], embedded["Format"]) == (MSG_ID.hex().upper(), "MQHRF2")
-    assert [header["Format"] for header in seen["rfh2"]] == ["MQHRF2", ""]
-    assert seen["body"] == "x"
-    assert set(seen) == {"md", "rfh2", "dlh", "xqh", "body", "bodyEncoding"}
+    assert [header["Format"] for header in document["rfh2"]] == ["MQHRF2", ""]
+    assert document["body"] == "x"
+    assert set(document) == {"md", "rfh2", "dlh", "xqh", "body", "bodyEncoding"}
 
 
 def test_an_mqmde_is_shown() -> None:
-    seen = as_json(view(MQMDE(MsgSeqNumber=3), body=b"x"))
-    assert (seen["md"]["Format"], seen["mde"]["MsgSeqNumber"], seen["mde"]["GroupId"]) == ("MQHMDE", 3, "00" * 24)
+    document = as_json(view(MQMDE(MsgSeqNumber=3), body=b"x"))
+    assert (document["md"]["Format"], document["mde"]["MsgSeqNumber"], document["mde"]["GroupId"]) == (
+        "MQHMDE",
+        3,
+        "00" * 24,
+    )
 
 
 def test_an_invalid_header_counts_as_body() -> None:
-    seen = as_json(MessageView(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), b"not an RFH2"))
-    assert (seen["rfh2"], seen["body"]) == ([], "not an RFH2")
+    document = as_json(MessageView(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), b"not an RFH2"))
+    assert (document["rfh2"], document["body"]) == ([], "not an RFH2")
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,13 @@ def test_the_message_in_a_dead_letter_is_unchanged(
     assert original.data == data
     names = [name for name in MQMD.__struct_fields__ if name != "BackoutCount"]
     assert [getattr(original.md, field) for field in names] == [getattr(md, field) for field in names]
-    seen = read_letter(outer, letter.data, len(letter.data))
-    assert (seen.destination, seen.destination_queue_manager, seen.reason) == (queue, manager, reason)
-    assert seen.size == len(data) and seen.put_time <= seen.dead_lettered
+    header_facts = read_letter(outer, letter.data, len(letter.data))
+    assert (header_facts.destination, header_facts.destination_queue_manager, header_facts.reason) == (
+        queue,
+        manager,
+        reason,
+    )
+    assert header_facts.size == len(data) and header_facts.put_time <= header_facts.dead_lettered
 
 
 @given(DESCRIPTORS, st.binary(max_size=300), st.integers(0, 300))
@@ -85,8 +89,12 @@ def test_an_invalid_reason_is_reported(text: str) -> None:
 def test_the_age_of_a_dead_letter_starts_at_its_arrival_on_the_queue() -> None:
     md = MQMD(PutDate=b"20260101", PutTime=b"00000000")
     letter = dead_letter(md, b"", 1, "Q", "", OriginContext(6, b"m", b"20260201", b"00000050"))
-    seen = read_letter(letter.md, letter.data, len(letter.data))
-    assert seen.dead_lettered - seen.put_time == 31 * 86_400 + 0.5
-    now = seen.dead_lettered + 100
-    assert Selection(older_than=99).chooses(seen, now) and not Selection(older_than=101).chooses(seen, now)
-    assert Selection(newer_than=101).chooses(seen, now) and not Selection(newer_than=99).chooses(seen, now)
+    header_facts = read_letter(letter.md, letter.data, len(letter.data))
+    assert header_facts.dead_lettered - header_facts.put_time == 31 * 86_400 + 0.5
+    now = header_facts.dead_lettered + 100
+    assert Selection(older_than=99).chooses(header_facts, now) and not Selection(older_than=101).chooses(
+        header_facts, now
+    )
+    assert Selection(newer_than=101).chooses(header_facts, now) and not Selection(newer_than=99).chooses(
+        header_facts, now
+    )

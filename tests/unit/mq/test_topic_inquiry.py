@@ -136,9 +136,9 @@ async def test_the_event_loop_runs_between_slices(site: Site) -> None:
     """A limited number of topics is inspected in one iteration of the event loop."""
     stored = {f"t/{number:06}": site for number in range(3 * VISITS_PER_TURN)}
     site.retain("t/last")
-    kept = site.itself.retained["t/last"]
+    publication = site.itself.retained["t/last"]
     for topic in stored:
-        site.itself.retained[topic] = kept
+        site.itself.retained[topic] = publication
     inquiry = EmbeddedTopicInquiry(site.itself)
     for question in (inquiry.below("t", None, 10), inquiry.details("t/+", 3 * VISITS_PER_TURN, True)):
         turns = 0

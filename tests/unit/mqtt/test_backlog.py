@@ -43,7 +43,7 @@ def message(number: int, size: int = 10, *, owner: str = "c", persistent: bool =
 
 
 @pytest.mark.parametrize(
-    ("when_full", "persistent", "left", "discarded", "dead", "ends"),
+    ("when_full", "persistent", "waiting_numbers", "discarded", "dead", "ends"),
     [
         ("dead-letter", True, [1, 2, 3], [], [4, 5, 6], False),
         ("dead-letter", False, [1, 2, 3], [4, 5, 6], [], False),
@@ -54,14 +54,20 @@ def message(number: int, size: int = 10, *, owner: str = "c", persistent: bool =
     ],
 )
 def test_messages_beyond_the_limit(
-    waiting: Any, when_full: str, persistent: bool, left: list[int], discarded: list[int], dead: list[int], ends: bool
+    waiting: Any,
+    when_full: str,
+    persistent: bool,
+    waiting_numbers: list[int],
+    discarded: list[int],
+    dead: list[int],
+    ends: bool,
 ) -> None:
     """The result does not depend on how the messages are divided into batches."""
     for parts in ([[1, 2, 3, 4, 5, 6]], [[1], [2, 3], [4], [5, 6]]):
         box = outbox(3, when_full)
         effects = [box.deliver([waiting(n, 1, persistent=persistent) for n in part], 0.0, None) for part in parts]
         admissions = [effect.admission for effect in effects if effect.admission is not None]
-        assert [waiting_message.msg_number for waiting_message in box.backlog] == left
+        assert [waiting_message.msg_number for waiting_message in box.backlog] == waiting_numbers
         assert [message.msg_number for effect in effects for message in effect.finished] == discarded
         assert [entry for effect in effects for entry in effect.discarded.items()] == [
             (number, FULL) for number in discarded
@@ -131,18 +137,18 @@ def test_messages_that_the_client_may_already_have_are_kept(waiting: Any, when_f
     box = outbox(2, when_full)
     box.sent_before = {1, 2}
     effects = box.deliver([waiting(number, 2) for number in (1, 2, 3, 4)], 0.0, None)
-    kept = {waiting_message.msg_number for waiting_message in box.backlog}
-    assert {1, 2} <= kept
+    waiting_numbers = {waiting_message.msg_number for waiting_message in box.backlog}
+    assert {1, 2} <= waiting_numbers
     assert effects.admission is not None
-    assert len(effects.finished) + len(effects.admission.dead_letters) + len(kept) == 4
+    assert len(effects.finished) + len(effects.admission.dead_letters) + len(waiting_numbers) == 4
 
 
-@pytest.mark.parametrize(("when_full", "left"), [("drop-oldest", [2]), ("dead-letter", [1])])
-def test_a_message_larger_than_the_limit(waiting: Any, when_full: str, left: list[int]) -> None:
+@pytest.mark.parametrize(("when_full", "waiting_numbers"), [("drop-oldest", [2]), ("dead-letter", [1])])
+def test_a_message_larger_than_the_limit(waiting: Any, when_full: str, waiting_numbers: list[int]) -> None:
     box = outbox(1, when_full)
     box.deliver([waiting(1, 1)], 0.0, None)
     box.deliver([waiting(2, 1, payload=bytes(5000))], 0.0, None)
-    assert [waiting_message.msg_number for waiting_message in box.backlog] == left
+    assert [waiting_message.msg_number for waiting_message in box.backlog] == waiting_numbers
 
 
 def test_messages_of_a_share_count_towards_the_share_and_not_its_member(waiting: Any) -> None:
@@ -208,13 +214,13 @@ def test_each_message_waits_or_is_treated(
     """
     sums = BacklogLimits(limits[0], when_full, limits[1])
     sums.max_depth = limits[2]
-    left = room
+    free_bytes = room
 
     def reserve(_owner: str, size: int) -> bool:
-        nonlocal left
-        if size > left:
+        nonlocal free_bytes
+        if size > free_bytes:
             return False
-        left -= size
+        free_bytes -= size
         return True
 
     sums.reserve_dead_letter = reserve
@@ -249,7 +255,7 @@ def test_each_message_waits_or_is_treated(
             assert [dropped.msg_number for dropped in admission.dropped] + now == [*before, number]
         sums.depth = sum(map(len, backlogs.values()))
     assert now_sorted(backlogs)
-    assert sum(letter.message.length for letter in dead_letters) == room - left
+    assert sum(letter.message.length for letter in dead_letters) == room - free_bytes
 
 
 def now_sorted(backlogs: dict[str, Backlog]) -> bool:

@@ -275,7 +275,7 @@ def test_pubrec(waiting: Any, phase: Phase | None, answer: str, durable: bool) -
 
 
 @pytest.mark.parametrize(
-    ("phase", "durable", "waits", "left"),
+    ("phase", "durable", "waits", "in_flight_ids"),
     [
         (None, True, False, []),
         (Phase.AWAITING_PUBCOMP, True, True, [1]),
@@ -283,11 +283,11 @@ def test_pubrec(waiting: Any, phase: Phase | None, answer: str, durable: bool) -
         (Phase.COMPLETED, True, False, [1]),
     ],
 )
-def test_pubcomp(waiting: Any, phase: Phase | None, durable: bool, waits: bool, left: list[int]) -> None:
+def test_pubcomp(waiting: Any, phase: Phase | None, durable: bool, waits: bool, in_flight_ids: list[int]) -> None:
     """A durable session releases the message id after the commit."""
     box = in_phase(waiting, phase, durable=durable)
     assert box.complete(1) is waits
-    assert list(box.in_flight.deliveries) == left
+    assert list(box.in_flight.deliveries) == in_flight_ids
     if waits:
         box.in_flight.free([1])
         assert not box.in_flight.deliveries

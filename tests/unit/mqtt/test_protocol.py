@@ -82,7 +82,7 @@ def specified(state: ConnectionState, packet: PacketType) -> str:
     return "MQTT-3.1.0-2" if packet is PacketType.CONNECT else "accepted"
 
 
-def taken(protocol: ServerProtocol, *packets: Packet) -> list[Event]:
+def events_of(protocol: ServerProtocol, *packets: Packet) -> list[Event]:
     return protocol.receive_data(b"".join(map(encode, packets)), 0.0)
 
 
@@ -127,9 +127,9 @@ def test_each_packet_in_each_state(state: ConnectionState, packet: PacketType) -
 
 def test_packets_after_the_end_are_ignored() -> None:
     protocol = connected()
-    events = taken(protocol, Puback(1), Disconnect(), Puback(2))
+    events = events_of(protocol, Puback(1), Disconnect(), Puback(2))
     assert [type(event) for event in events] == [Messages, Disconnected]
-    assert taken(protocol, Puback(3)) == [] and not protocol.more
+    assert events_of(protocol, Puback(3)) == [] and not protocol.more
 
 
 def test_packets_before_a_malformed_one_are_processed() -> None:
@@ -236,7 +236,7 @@ def test_packets_and_large_parts_of_them_count_as_activity_and_single_bytes_do_n
 @pytest.mark.parametrize(("level", "present"), [(3, False), (4, True)])
 def test_session_present_does_not_exist_in_mqtt_3_1(level: int, present: bool) -> None:
     protocol = ServerProtocol(0.0)
-    taken(protocol, Connect("c", "MQTT" if level == 4 else "MQIsdp", level))
+    events_of(protocol, Connect("c", "MQTT" if level == 4 else "MQIsdp", level))
     protocol.accept(0.0, session_present=True)
     assert protocol.data_to_send() == encode(Connack(ConnackCode.ACCEPTED, present))
 

@@ -27,7 +27,7 @@ def connected(**limits: int) -> Session:
     return session
 
 
-def taken(session: Session, packets: Sequence[Publish]) -> ReceiveEffects:
+def effects_of(session: Session, packets: Sequence[Publish]) -> ReceiveEffects:
     work = session.receive(packets)
     assert not work.violation
     return work
@@ -35,7 +35,7 @@ def taken(session: Session, packets: Sequence[Publish]) -> ReceiveEffects:
 
 def test_a_publication_sent_twice_is_put_once_and_acknowledged_twice() -> None:
     session = connected()
-    work = taken(session, [PUBLISH, AGAIN])
+    work = effects_of(session, [PUBLISH, AGAIN])
     assert [message.payload for message, _ in work.publications] == [b"21.5"]
     assert session.committed(work, [], 0.0) == [PUBREC, PUBREC]
 
@@ -43,9 +43,9 @@ def test_a_publication_sent_twice_is_put_once_and_acknowledged_twice() -> None:
 def test_a_rejected_publication_is_not_acknowledged_for_a_repetition() -> None:
     """PUBREC may answer only the unit of work that accepts a publication (MQTT 3.1.1 section 4.3.3)."""
     session = connected()
-    refused = taken(session, [PUBLISH, AGAIN])
+    refused = effects_of(session, [PUBLISH, AGAIN])
     session.refuse(refused, [0])
-    new = taken(session, [AGAIN])
+    new = effects_of(session, [AGAIN])
     assert [message.payload for message, _ in new.publications] == [b"21.5"]
     assert session.committed(refused, [0], 0.0) == []
     assert session.committed(new, [], 0.0) == [PUBREC]

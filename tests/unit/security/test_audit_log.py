@@ -70,9 +70,9 @@ def test_one_client_does_not_use_the_entries_of_another(entries: Entries, clock:
 
 def test_addresses_of_the_listener(entries: Entries) -> None:
     admission = Admission(ListenerConfig(max_connections=2, max_connections_per_address=1))
-    taken = [admission.take(address) for address in ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3")]
+    places = [admission.take(address) for address in ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3")]
     admission.close()
-    assert [place is not None for place in taken] == [True, False, True, False]
+    assert [place is not None for place in places] == [True, False, True, False]
     failures = [(entry["address"], entry["why"]) for entry in entries()]
     assert failures == [
         ("10.0.0.1", "max_connections_per_address 1 is reached"),

@@ -89,7 +89,7 @@ async def test_all_presented_credentials_must_be_correct(
 
 
 @pytest.mark.parametrize(
-    ("name", "taken"),
+    ("name", "is_accepted"),
     [
         ("carol", True),
         ("CN=pump 7,O=Exämple", True),
@@ -112,7 +112,7 @@ async def test_all_presented_credentials_must_be_correct(
     ],
 )
 @pytest.mark.parametrize("by", ["plug-in", "certificate", "shown", "CONNECT"])
-async def test_user_names(name: str, taken: bool, by: str) -> None:
+async def test_user_names(name: str, is_accepted: bool, by: str) -> None:
     """No method can result in a user name that MQ, or a reader of the log, would confuse with another one."""
 
     class Names:
@@ -126,7 +126,7 @@ async def test_user_names(name: str, taken: bool, by: str) -> None:
     methods: list[Authenticator] = [CertificateAuthenticator("{CN}") if by == "certificate" else Names()]
     login = Authenticated(name) if by == "shown" else None
     authentication = ChannelAuthentication(True, methods)
-    if taken:
+    if is_accepted:
         outcome = await authentication.authenticate(presented, login)
         assert outcome.user_name == (None if by == "CONNECT" else name)
     else:

@@ -157,7 +157,7 @@ async def test_the_user_name_has_the_notation_of_the_directory(directory: Direct
 
 
 @pytest.mark.parametrize(
-    ("user", "taken"),
+    ("user", "is_accepted"),
     [
         ("carol", True),
         ("c\u00e4rol", True),
@@ -169,12 +169,12 @@ async def test_the_user_name_has_the_notation_of_the_directory(directory: Direct
 )
 @pytest.mark.parametrize("name", ["", "u:EXAMPLE\\carol", "dn:cn=carol,ou=elsewhere,dc=example,dc=com", "dn:", "dn:cn"])
 async def test_a_directory_that_does_not_return_the_bound_name(
-    directory: Directory, monkeypatch: pytest.MonkeyPatch, name: str, user: str, taken: bool
+    directory: Directory, monkeypatch: pytest.MonkeyPatch, name: str, user: str, is_accepted: bool
 ) -> None:
     """Only a name with a single notation is accepted."""
     authenticator = directory.authenticator()
     monkeypatch.setattr(authenticator, "_bind", lambda user, password: name)
-    if taken:
+    if is_accepted:
         assert (await authenticator.authenticate(presented(user, b"x"))).user_name == user
     else:
         with pytest.raises(AuthenticationFailed, match="does not report the bound name"):

@@ -85,10 +85,10 @@ async def test_the_newest_check_of_a_network_runs_first(executor: ThreadPoolExec
 async def test_the_check_of_a_disconnected_client_is_not_run(executor: ThreadPoolExecutor) -> None:
     checks = Checks(executor)
     first = await checks.first()
-    left, stays = await checks.submit(FLEET, "left"), await checks.submit(FLEET, "stays")
-    left.cancel()
+    cancelled_check, stays = await checks.submit(FLEET, "left"), await checks.submit(FLEET, "stays")
+    cancelled_check.cancel()
     with pytest.raises(AuthenticatorUnavailable, match="not checked in time"):
-        await left
+        await cancelled_check
     checks.gate.set()
     assert await asyncio.gather(first, stays) == ["first", "stays"]
     assert checks.ran == ["first", "stays"]
@@ -97,13 +97,13 @@ async def test_the_check_of_a_disconnected_client_is_not_run(executor: ThreadPoo
 async def test_a_check_that_is_cancelled_when_its_turn_comes_is_not_run(executor: ThreadPoolExecutor) -> None:
     checks = Checks(executor)
     first = await checks.first()
-    left = await checks.submit(FLEET, "left")
+    cancelled_check = await checks.submit(FLEET, "left")
     checks.gate.set()
     executor.submit(int).result()  # the first check has run, and the event loop does not know yet
-    left.cancel()
+    cancelled_check.cancel()
     assert await first == "first"
     with pytest.raises(AuthenticatorUnavailable, match="not checked in time"):
-        await left
+        await cancelled_check
     assert checks.ran == ["first"]
 
 

@@ -137,14 +137,14 @@ def publish(bus: EventBus) -> None:
         bus.publish(ClientConnected(known))
     bus.publish(Subscribed(subscriber, [("t/+", 1), ("app", 0)], START - 30))
     # Publications
-    taken = [
+    publications = [
         (publication("t/u", b"zero", 0), False),
         (publication("t/u", b"one", 1, 5, properties=NO_PROPERTIES), True),
         (publication("t/v", b"", 2, 6, properties=PROPERTIES), False),
     ]
-    bus.publish(Published(publisher, taken, Completion(1), START - 20))
-    bus.publish(Published(publisher, taken, Completion(1, refusals={1: 2053}, diverted={2: 2035}), START - 19))
-    bus.publish(Published(publisher, taken[:1], Completion(1, failure=cmqc.MQRC_CONNECTION_BROKEN), START - 18))
+    bus.publish(Published(publisher, publications, Completion(1), START - 20))
+    bus.publish(Published(publisher, publications, Completion(1, refusals={1: 2053}, diverted={2: 2035}), START - 19))
+    bus.publish(Published(publisher, publications[:1], Completion(1, failure=cmqc.MQRC_CONNECTION_BROKEN), START - 18))
     # Acknowledged
     acknowledged = SimpleNamespace(
         acknowledged=[

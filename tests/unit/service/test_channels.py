@@ -79,15 +79,15 @@ def taken_port() -> socket.socket:
 
 
 async def test_a_channel_of_the_file_that_cannot_listen_ends_the_start(site: Site) -> None:
-    with taken_port() as taken:
-        port = taken.getsockname()[1]
+    with taken_port() as listener:
+        port = listener.getsockname()[1]
         with pytest.raises(ChannelError, match=f"channel A cannot listen on 127.0.0.1:{port}: .*another broker"):
             await site.begin(config(port=port))
 
 
 async def test_a_channel_of_a_command_that_cannot_listen_does_not(site: Site) -> None:
-    with taken_port() as taken:
-        site.register.set("D", Definition({}, config("D", port=taken.getsockname()[1])))
+    with taken_port() as listener:
+        site.register.set("D", Definition({}, config("D", port=listener.getsockname()[1])))
         first, second = await site.begin(config())
     assert first.startswith("channel A listens for MQTT clients on 127.0.0.1:")
     assert second.startswith("channel D cannot listen on")
@@ -200,14 +200,14 @@ async def test_tls_for_new_clients(site: Site, tmp_path: Path) -> None:
 async def test_a_port_in_use_is_reported_and_retried(site: Site) -> None:
     """For added and altered channels: other channels are changed nevertheless, and the next reload tries again."""
     await site.begin(config())
-    with taken_port() as taken:
-        port = taken.getsockname()[1]
+    with taken_port() as listener:
+        port = listener.getsockname()[1]
         altered, added = config(port=port), config("B", port=port)
         for actions in (("changed", "added"), ("tried again", "tried again")):
             lines = await site.apply(altered, added, config("C"))
             for name, how, line in zip("AB", actions, lines, strict=False):
-                what = f"channel {name} {how}, but does not listen: channel {name} cannot listen on 127.0.0.1:{port}"
-                assert line.startswith(what)
+                message = f"channel {name} {how}, but does not listen: channel {name} cannot listen on 127.0.0.1:{port}"
+                assert line.startswith(message)
             assert sorted(site.channels.problems) == ["A", "B"]
             assert site.channels.get("C") is not None
     added = config("B")

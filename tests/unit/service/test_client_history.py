@@ -27,7 +27,7 @@ from tests.unit.service.test_client_journal import port_of
 from tests.unit.service.test_problems import configuration
 
 
-async def kept(history: ClientEventHistory, client_id: str) -> list[str]:
+async def event_texts(history: ClientEventHistory, client_id: str) -> list[str]:
     return [event.text for event in await history.events_of(client_id, 10_000)]
 
 
@@ -37,10 +37,10 @@ async def test_the_newest_events_of_a_client_are_kept(tmp_path: Path, on_disk: b
     for number in range(5):
         history.add("pump", "subscribed", f"event {number}")
         history.add("other", "connected", f"other {number}")
-        assert (await kept(history, "pump"))[0] == f"event {number}"
-    assert await kept(history, "pump") == ["event 4", "event 3", "event 2"]
+        assert (await event_texts(history, "pump"))[0] == f"event {number}"
+    assert await event_texts(history, "pump") == ["event 4", "event 3", "event 2"]
     assert [event.kind for event in await history.events_of("other", 1)] == ["connected"]
-    assert await kept(history, "nobody") == []
+    assert await event_texts(history, "nobody") == []
     await history.stop()
     history.add("pump", "connected", "too late")
     with pytest.raises(HistoryUnavailable, match="the bridge is stopping"):
@@ -53,12 +53,12 @@ async def test_all_clients_together_have_a_limit_and_a_flapping_client_affects_o
     for _ in range(3):
         for number in range(900):
             history.add("flaps", "connected", str(number))
-        await kept(history, "flaps")
-    assert (await kept(history, "quiet"), len(await kept(history, "flaps"))) == (["first"], 10)
+        await event_texts(history, "flaps")
+    assert (await event_texts(history, "quiet"), len(await event_texts(history, "flaps"))) == (["first"], 10)
     for number in range(1_200):
         history.add(f"c{number}", "connected", "x")
-    assert await kept(history, "quiet") == await kept(history, "c100") == []
-    assert await kept(history, "c1199") == ["x"]
+    assert await event_texts(history, "quiet") == await event_texts(history, "c100") == []
+    assert await event_texts(history, "c1199") == ["x"]
     await history.stop()
     with sqlite3.connect(tmp_path / "h.db") as database:
         assert database.execute("SELECT count(*) FROM event").fetchone() == (1_000,)
@@ -71,11 +71,13 @@ async def test_rejections_displace_no_other_events(tmp_path: Path) -> None:
     for number in range(3 * MAX_REJECTIONS):
         history.add(f"stranger-{number}" * 1_000, "rejected", "y" * 10_000)
     history.add("pump", "rejected", "not kept: too many at a time")
-    assert await kept(history, "pump") == ["x"]
+    assert await event_texts(history, "pump") == ["x"]
     assert history.loss.events == 2 * MAX_REJECTIONS + 1
     for _ in range(3):
-        await asyncio.gather(*(kept(history, str(history.add(f"s{number}", "rejected", ""))) for number in range(100)))
-    assert await kept(history, "pump") == ["x"]
+        await asyncio.gather(
+            *(event_texts(history, str(history.add(f"s{number}", "rejected", ""))) for number in range(100))
+        )
+    assert await event_texts(history, "pump") == ["x"]
     assert history.loss.why == "", "a flood is not a failure of the disk"
     await history.stop()
 
@@ -86,7 +88,7 @@ async def test_long_identifiers_of_rejected_clients_do_not_fill_the_disk(tmp_pat
     identifiers = [f"{number}-{chr(0x1F600) * 16_000}" for number in range(MAX_REJECTIONS)]
     for identifier in identifiers:
         history.add(identifier, "rejected", f"rejected {identifier}")
-    assert len(await kept(history, identifiers[0])) == 1
+    assert len(await event_texts(history, identifiers[0])) == 1
     await history.stop()
     assert (tmp_path / "h.db").stat().st_size < MAX_REJECTIONS * 3_000
 
@@ -96,29 +98,29 @@ async def test_repeated_events_are_counted(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(client_history, "time", type("Clock", (), {"time": lambda: now}))
     history = ClientEventHistory(ClientHistoryConfig(), tmp_path / "h.db")
     history.add("pump", "dropped", "message dropped: full", 5)
-    assert await kept(history, "pump") == ["message dropped: full (and 4 more within 60 s)"]
+    assert await event_texts(history, "pump") == ["message dropped: full (and 4 more within 60 s)"]
     for _ in range(7):
         history.add("pump", "dropped", "message dropped: full")
-    assert len(await kept(history, "pump")) == 1
+    assert len(await event_texts(history, "pump")) == 1
     now += 61
-    assert (await kept(history, "pump"))[0] == "message dropped: full (and 6 more within 60 s)"
+    assert (await event_texts(history, "pump"))[0] == "message dropped: full (and 6 more within 60 s)"
     history.add("pump", "dropped", "the last one")
     await history.stop()
     again = ClientEventHistory(ClientHistoryConfig(), tmp_path / "h.db")
-    assert (await kept(again, "pump"))[0] == "the last one", "a stop writes the counts"
+    assert (await event_texts(again, "pump"))[0] == "the last one", "a stop writes the counts"
     await again.stop()
 
 
 async def test_old_events_are_deleted(tmp_path: Path) -> None:
     history = ClientEventHistory(ClientHistoryConfig(retention=3_600), tmp_path / "h.db")
     history.add("old", "connected", "x")
-    assert len(await kept(history, "old")) == 1
+    assert len(await event_texts(history, "old")) == 1
     await history.stop()
     with sqlite3.connect(tmp_path / "h.db") as database:
         database.execute("UPDATE event SET time = ?", (time.time() - 3_700,))
     history = ClientEventHistory(ClientHistoryConfig(retention=3_600), tmp_path / "h.db")
     history.add("new", "connected", "x")
-    assert (len(await kept(history, "new")), await kept(history, "old")) == (1, [])
+    assert (len(await event_texts(history, "new")), await event_texts(history, "old")) == (1, [])
     await history.stop()
 
 
@@ -141,9 +143,9 @@ async def test_a_damaged_file_is_replaced(tmp_path: Path, caplog: pytest.LogCapt
     content[0 if damage == "no database" else 4096 : 8192] = b"?" * (8192 - (0 if damage == "no database" else 4096))
     file.write_bytes(content)
     history = ClientEventHistory(ClientHistoryConfig(), file)
-    assert await kept(history, "pump") == []
+    assert await event_texts(history, "pump") == []
     history.add("pump", "connected", "again")
-    assert await kept(history, "pump") == ["again"]
+    assert await event_texts(history, "pump") == ["again"]
     assert "MQB2019W" in caplog.text and (tmp_path / "h.db.damaged").read_bytes() == content
     await history.stop()
 
@@ -162,7 +164,7 @@ async def test_a_running_history_continues_in_the_file_with_its_name(
         await backup.stop()
     history = ClientEventHistory(ClientHistoryConfig(), file)
     history.add("pump", "connected", "before")
-    assert await kept(history, "pump") == ["before"]
+    assert await event_texts(history, "pump") == ["before"]
     for path in [*file.parent.iterdir()] if change != "replaced" else []:
         path.unlink()
     if change == "replaced":
@@ -170,17 +172,17 @@ async def test_a_running_history_continues_in_the_file_with_its_name(
     elif change.startswith("directory"):
         file.parent.rmdir()
         history.add("pump", "connected", "lost")
-        assert await kept(history, "pump") == ["before"]
+        assert await event_texts(history, "pump") == ["before"]
         assert history.loss.events == 1 and f"{file} cannot be opened" in history.loss.why
         file.parent.mkdir()
     history.add("pump", "connected", "after")
-    texts = await kept(history, "pump")
+    texts = await event_texts(history, "pump")
     assert texts == (["after", "backup"] if change == "replaced" else ["after"])
     assert f"MQB2020W the history of clients {file} was removed, replaced or damaged; opened it again" in caplog.text
     assert ("MQB2018I" in caplog.text) == change.startswith("directory")
     await history.stop()
     again = ClientEventHistory(ClientHistoryConfig(), file)
-    assert await kept(again, "pump") == texts
+    assert await event_texts(again, "pump") == texts
     await again.stop()
     assert "MQB2019W" not in caplog.text
 
@@ -203,15 +205,15 @@ async def test_a_full_disk_at_the_start(
     assert (history.loss.events, history.loss.why) == (0, f"{file} cannot be opened: No space left on device")
     assert history.loss.last, "it is a problem at once"
     history.add("pump", "connected", "lost")
-    assert await kept(history, "pump") == []
+    assert await event_texts(history, "pump") == []
     assert history.loss.events == 1 and caplog.text.count("MQB2017W") == 1
     is_full = False
     history.add("pump", "connected", "kept")
-    assert await kept(history, "pump") == ["kept"]
+    assert await event_texts(history, "pump") == ["kept"]
     assert "MQB2018I" in caplog.text
     await history.stop()
     again = ClientEventHistory(ClientHistoryConfig(), file)
-    assert await kept(again, "pump") == ["kept"]
+    assert await event_texts(again, "pump") == ["kept"]
     await again.stop()
 
 
@@ -221,7 +223,7 @@ async def test_a_file_damaged_while_the_bridge_runs_is_replaced(
     file = tmp_path / "h.db"
     history = ClientEventHistory(ClientHistoryConfig(), file)
     history.add("pump", "connected", "before")
-    assert await kept(history, "pump") == ["before"]
+    assert await event_texts(history, "pump") == ["before"]
     with sqlite3.connect(file) as other:
         other.execute("PRAGMA writable_schema = ON")
         other.execute("UPDATE sqlite_schema SET rootpage = 9999 WHERE name = 'event'")
@@ -229,10 +231,10 @@ async def test_a_file_damaged_while_the_bridge_runs_is_replaced(
     other.close()
     history.add("pump", "connected", "lost")
     with pytest.raises(HistoryUnavailable, match="malformed"):
-        await kept(history, "pump")
+        await event_texts(history, "pump")
     assert history.loss.events == 1 and "malformed" in history.loss.why
     history.add("pump", "connected", "after")
-    assert await kept(history, "pump") == ["after"]
+    assert await event_texts(history, "pump") == ["after"]
     assert "MQB2019W" in caplog.text and "MQB2020W" in caplog.text
     await history.stop()
 
@@ -259,13 +261,13 @@ async def test_a_failing_disk_is_a_continuing_problem(tmp_path: Path, caplog: py
         with sqlite3.connect(tmp_path / "data" / "client-history.db") as other:
             other.execute("BEGIN EXCLUSIVE")
             history.add("pump", "connected", "lost")
-            assert await kept(history, "pump") == []
+            assert await event_texts(history, "pump") == []
             other.rollback()
         (problem,) = await current_problems(bridge)
         assert (problem.kind, problem.severity) == ("client_history", "warning")
         assert problem.what == "the history of clients cannot be written: database is locked; 1 event of clients lost"
         history.add("pump", "connected", "kept")
-        assert await kept(history, "pump") == ["kept"]
+        assert await event_texts(history, "pump") == ["kept"]
     assert [record.getMessage()[:8] for record in caplog.records if record.getMessage().startswith("MQB201")] == [
         "MQB2017W",
         "MQB2018I",
@@ -381,13 +383,13 @@ async def test_a_reload_moves_the_history(tmp_path: Path) -> None:
     history.add("pump", "connected", "x")
     with pytest.raises(HistoryUnavailable):
         await history.reload(ClientHistoryConfig(), tmp_path / "nosuch" / "h.db")
-    assert await kept(history, "pump") == ["x"]
+    assert await event_texts(history, "pump") == ["x"]
     await history.reload(ClientHistoryConfig(events_per_client=1), tmp_path / "second.db")
-    assert await kept(history, "pump") == []
+    assert await event_texts(history, "pump") == []
     history.add("pump", "connected", "y")
     history.add("pump", "connected", "z")
-    assert await kept(history, "pump") == ["z"]
+    assert await event_texts(history, "pump") == ["z"]
     await history.stop()
     first = ClientEventHistory(ClientHistoryConfig(), tmp_path / "first.db")
-    assert await kept(first, "pump") == ["x"]
+    assert await event_texts(first, "pump") == ["x"]
     await first.stop()

@@ -331,7 +331,7 @@ async def test_takeover_in_the_same_segment_for_many_clients(bridge: Any) -> Non
         for client in clients:
             client.send(Connect("c"))
         ended = [await client.rest() for client in clients[:-1]]
-        assert all(came in ([], [ACCEPTED]) for came in ended)
+        assert all(codes in ([], [ACCEPTED]) for codes in ended)
         assert await clients[-1].receive() == ACCEPTED
         await clients[-1].silent()
 

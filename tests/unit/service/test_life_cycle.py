@@ -56,9 +56,9 @@ def configuration(tmp_path: Path) -> Configuration:
 
 def left_threads(before: Sequence[threading.Thread]) -> list[str]:
     """Return the names of the threads that were started since, except those that the process keeps."""
-    kept = ("asyncio_", "uvloop_", "parked threads")
+    prefixes = ("asyncio_", "uvloop_", "parked threads")
     return [
-        thread.name for thread in threading.enumerate() if thread not in before and not thread.name.startswith(kept)
+        thread.name for thread in threading.enumerate() if thread not in before and not thread.name.startswith(prefixes)
     ]
 
 

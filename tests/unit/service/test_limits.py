@@ -271,7 +271,7 @@ def test_a_problem_of_a_limit_starts_with_the_first_rejection_and_ends_a_minute_
     assert (hits.current()["waiting_bytes"].since, hits.totals()["waiting_bytes"]) == (clock.now, 4)
 
 
-def what(problems: Iterator[Problem]) -> list[str]:
+def descriptions(problems: Iterator[Problem]) -> list[str]:
     return [problem.what for problem in problems]
 
 
@@ -280,26 +280,26 @@ def test_a_jump_of_the_clock_is_a_problem_for_an_hour() -> None:
     clock = Clock(time.time, time.monotonic)
     for _ in range(10):
         time.passes(5.0, jump=0.1)  # the time service corrects the clock slowly
-        assert not what(clock.problems())
+        assert not descriptions(clock.problems())
     time.passes(5.0, jump=3600.0)
     (problem,) = clock.problems()
     assert (problem.kind, problem.what) == ("clock", "the system clock was set forward by 3,600 s")
     assert problem.since == time.now
     time.passes(JUMP_REPORTED / 2, jump=-JUMP)
-    assert what(clock.problems()) == [
+    assert descriptions(clock.problems()) == [
         f"the system clock was set back by {JUMP:.0f} s, the last of 2 jumps within an hour"
     ]
     time.passes(JUMP_REPORTED / 2)
-    assert what(clock.problems()) == [f"the system clock was set back by {JUMP:.0f} s"]
+    assert descriptions(clock.problems()) == [f"the system clock was set back by {JUMP:.0f} s"]
     time.passes(JUMP_REPORTED / 2)
-    assert not what(clock.problems()) and clock.jumps == 2
+    assert not descriptions(clock.problems()) and clock.jumps == 2
 
 
 def test_file_descriptors_are_a_problem_before_they_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     descriptors, reports = Descriptors(), []
     for used in (900, 901, 850, 801, 800, 900):
         monkeypatch.setattr(process_problems, "open_files", lambda used=used: (used, 1_000))
-        reports.append(what(descriptors.problems(None)))
+        reports.append(descriptions(descriptors.problems(None)))
     assert reports == [[], *([f"{used} of 1,000 file descriptors are in use"] for used in (901, 850, 801)), [], []]
 
 

@@ -524,8 +524,12 @@ async def test_a_problem_that_becomes_worse_is_logged_again(
     tls = {"certificate_file": tmp_path / "server.pem", "key_file": tmp_path / "server.key"}
     channels = [{"name": "A", "port": 0, "tls": tls}]
     async with running(Configuration(queue_manager={"data_directory": tmp_path / "data"}, channels=channels)) as bridge:
-        for left in (3600, -1, -2):
-            monkeypatch.setattr(tls_module, "_expiry", lambda file, changed, left=left: time.time() + left)
+        for remaining_seconds in (3600, -1, -2):
+            monkeypatch.setattr(
+                tls_module,
+                "_expiry",
+                lambda file, changed, remaining_seconds=remaining_seconds: time.time() + remaining_seconds,
+            )
             await current_problems(bridge)
     events = [record.getMessage().split(":")[0] for record in caplog.records if "problem began" in record.getMessage()]
     assert events == ["MQB0301W problem began", "MQB0302E problem began"]

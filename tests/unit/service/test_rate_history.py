@@ -25,8 +25,8 @@ def series_of(rates: RateHistory, seconds: float, now: float, rows: int = 10, se
 def test_rates_are_increases_per_second() -> None:
     """The first one is unknown. A counter that was reset has rate 0."""
     rates = history()
-    for step, (put, got) in enumerate([(0, 0), (30, 15), (60, 60), (15, 60)]):
-        rates.add(BEGIN + step * 15, {ORDERS: Reading(put, got, put - got)})
+    for step, (puts, gets) in enumerate([(0, 0), (30, 15), (60, 60), (15, 60)]):
+        rates.add(BEGIN + step * 15, {ORDERS: Reading(puts, gets, puts - gets)})
     (orders,) = series_of(rates, 600, BEGIN + 45)
     assert orders.incoming == [None, 2.0, 2.0, 0.0]
     assert orders.outgoing == [None, 1.0, 3.0, 0.0]

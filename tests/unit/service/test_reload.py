@@ -76,39 +76,39 @@ def source_of(path: Path) -> ConfigurationSource:
 
 @pytest.mark.parametrize("wrong", WRONG)
 async def test_an_invalid_file_changes_nothing_and_is_reported(path: Path, wrong: str) -> None:
-    taken = Taken()
-    reload = ConfigurationReload(source_of(path), taken)
+    applied = Taken()
+    reload = ConfigurationReload(source_of(path), applied)
     text, place = WRONG[wrong]
     write(path, text)
     ok, lines = await reload()
     assert not ok
     assert place in lines[0]
     assert lines[-1] == "nothing has changed"
-    assert not taken.pairs
+    assert not applied.pairs
 
 
 @pytest.mark.parametrize("text", ["", "# all of it\n", "---\n"])
 async def test_an_empty_file_changes_nothing(path: Path, text: str) -> None:
     """It is probably being written."""
-    taken = Taken()
-    reload = ConfigurationReload(source_of(path), taken)
+    applied = Taken()
+    reload = ConfigurationReload(source_of(path), applied)
     write(path, text)
     ok, lines = await reload()
     assert not ok
     assert "is empty" in lines[0]
-    assert not taken.pairs
+    assert not applied.pairs
 
 
 async def test_sections_that_cannot_be_applied_are_compared_with_the_last_applied_ones(path: Path) -> None:
-    taken = Taken()
-    reload = ConfigurationReload(source_of(path), taken)
-    taken.refusal = "no such certificate"
+    applied = Taken()
+    reload = ConfigurationReload(source_of(path), applied)
+    applied.refusal = "no such certificate"
     write(path, FILE.replace("a:", "b:"))
     assert await reload() == (False, ["no such certificate", "nothing has changed"])
-    taken.refusal = ""
+    applied.refusal = ""
     assert await reload() == (True, ["taken"])
     assert await reload() == (True, ["taken"])
-    assert [(list(before.mappings), list(after.mappings)) for before, after in taken.pairs] == [
+    assert [(list(before.mappings), list(after.mappings)) for before, after in applied.pairs] == [
         (["a"], ["b"]),
         (["b"], ["b"]),
     ]
@@ -126,11 +126,11 @@ async def test_a_required_restart_is_reported_until_the_file_is_as_at_the_start(
 
 
 async def test_reloads_wait_for_each_other(path: Path) -> None:
-    taken = Taken()
-    reload = ConfigurationReload(source_of(path), taken)
+    applied = Taken()
+    reload = ConfigurationReload(source_of(path), applied)
     answers = await asyncio.gather(*(reload() for _ in range(5)))
     assert answers == [(True, ["taken"])] * 5
-    assert taken.most == 1
+    assert applied.most == 1
 
 
 async def test_without_a_file_nothing_is_reloaded() -> None:

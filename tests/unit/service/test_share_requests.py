@@ -114,8 +114,8 @@ async def test_messages_that_no_member_receives_return(room: int) -> None:
     bridge.arrive(3)
     await asyncio.sleep(0)
     assert bridge.manager.returned == [1, 2][:room]
-    left = [transmission.msg_number for transmission in bridge.share.waiting]
-    assert left == [1, 2, 3][room:]
+    backlog_numbers = [transmission.msg_number for transmission in bridge.share.waiting]
+    assert backlog_numbers == [1, 2, 3][room:]
 
 
 async def test_messages_return_at_last_if_the_last_member_has_left_meanwhile() -> None:

@@ -82,9 +82,9 @@ class SharedMachine(RuleBasedStateMachine):
             )
             self.had[session.client_id].add(number)
 
-    def take_back(self, session: Session, *, sent: bool) -> None:
+    def take_back(self, session: Session, *, include_sent: bool) -> None:
         before = len(self.share.waiting)
-        self.shares.take_back(session, sent=sent)
+        self.shares.take_back(session, include_sent=include_sent)
         assert len(self.share.waiting) >= before
         self.moved |= {message.msg_number for message in self.share.waiting}
         self.give_out()
@@ -143,7 +143,7 @@ class SharedMachine(RuleBasedStateMachine):
             self.connections[session] = Connection()
             if name not in self.share.members:
                 self.had[name] = set()
-            self.take_back(session, sent=True)
+            self.take_back(session, include_sent=True)
 
     def forget(self, session: Session) -> None:
         """Only unacknowledged messages of a former member matter."""
@@ -166,7 +166,7 @@ class SharedMachine(RuleBasedStateMachine):
         if reads:
             self.give_out()
         else:
-            self.take_back(session, sent=False)
+            self.take_back(session, include_sent=False)
 
     @precondition(lambda self: len(self.share.members) > 1)
     @rule(name=st.sampled_from("abcd"))
@@ -175,7 +175,7 @@ class SharedMachine(RuleBasedStateMachine):
         if session is not None and name in self.share.members:
             self.share.remove(session)
             del session.shares[self.name]
-            self.take_back(session, sent=False)
+            self.take_back(session, include_sent=False)
             self.forget(session)
 
     # What holds -----------------------------------------------------------------------------------------------------

@@ -174,9 +174,9 @@ async def test_a_share_without_known_members_ends_at_the_start(bridge: Any, rest
     async with bridge() as running:
         await member(running, "c")
         backend = restart(running.backend, ClientSubscription(NAME, SHARE, "1 RAP", True))
-        left = backend.lying = [shared(running, 7)]
+        shares = backend.lying = [shared(running, 7)]
     async with bridge(backend=backend) as running:
-        await backend.until(lambda: backend.removed == left)
+        await backend.until(lambda: backend.removed == shares)
         assert backend.unsubscribed == [(NAME, SHARE)] and not running.service.sessions
 
 

@@ -332,8 +332,8 @@ class Commands:
             return answer, None
         unit = Unit()
         unit.changes.latest += [(queue_manager.retained, topic_name, None) for topic_name in topic_names]
-        what = f"Retained publications of {len(topic_names)} topic strings" if is_wildcard(topic) else None
-        return message("AMQ8022I", what=what) if what else answer, unit
+        subject = f"Retained publications of {len(topic_names)} topic strings" if is_wildcard(topic) else None
+        return message("AMQ8022I", what=subject) if subject else answer, unit
 
 
 def _with_effect(command: Command) -> tuple[Command, list[str]]:
@@ -387,8 +387,8 @@ def _run(queue_manager: QueueManager, commands: list[Command], source: str) -> l
         with queue_manager.lock:
             response, unit = runner.run(command)
         if unit is not None and (reason := queue_manager.recovery_log.commit(unit)):
-            what = f"{cmqc.reason_name(reason)} ({reason})"
-            raise ScriptFailed(f"{source}, line {command.line}: {command.text}: {what}")
+            explanation = f"{cmqc.reason_name(reason)} ({reason})"
+            raise ScriptFailed(f"{source}, line {command.line}: {command.text}: {explanation}")
         if not response.ok and not response.message.startswith(_ALREADY_EXISTS):
             raise ScriptFailed(f"{source}, line {command.line}: {response.message}")
         responses.append(response)

@@ -369,12 +369,12 @@ class RecoveryLog:
         """Write a group of units to disk, and schedule their end. Runs on the recovery log's thread."""
         row, reason = None, cmqc.MQRC_NONE
         commits = self.commits
-        began = 0.0 if commits is None else time.perf_counter()
+        start = 0.0 if commits is None else time.perf_counter()
         try:
             row_id, size = self._write(batch, definitions, dead)
             row = LogRow(row_id, size)
             if commits is not None:
-                commits.count(len(units), size, time.perf_counter() - began)
+                commits.count(len(units), size, time.perf_counter() - start)
         except sqlite3.Error as error:
             log.error("MQB3005E writing %s failed: %s; units of work were backed out", self._store.path, error)
             reason = cmqc.MQRC_RESOURCE_PROBLEM

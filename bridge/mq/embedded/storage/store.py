@@ -328,10 +328,10 @@ def unusable(path: Path, error: Exception) -> str:
     return damaged(path, str(error))
 
 
-def damaged(path: Path, what: str) -> str:
+def damaged(path: Path, damage: str) -> str:
     """Return the error text for a damaged database."""
     return (
-        f"{path} is damaged: {what}. Nothing was changed; hint: `mqbridge data verify {path.parent}` lists the damage, "
+        f"{path} is damaged: {damage}. Nothing was changed; hint: `mqbridge data verify {path.parent}` lists the damage, "
         f"`mqbridge data salvage {path.parent} NEW-DIRECTORY` saves the undamaged contents"
     )
 

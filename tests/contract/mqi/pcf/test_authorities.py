@@ -58,12 +58,12 @@ def test_records_survive_a_restart(tmp_path: Path) -> None:
         records = queue_manager.objects.authority_records
         if not records.granted:
             with queue_manager.lock:
-                unit, gone = Unit(), Identity(*identity[:3], "gone")
+                unit, removed_identity = Unit(), Identity(*identity[:3], "gone")
                 records.put(unit, identity, {1, 2})
-                records.put(unit, gone, {1})
+                records.put(unit, removed_identity, {1})
                 queue_manager.recovery_log.submit(unit)
                 unit = Unit()
-                records.remove(unit, gone)
+                records.remove(unit, removed_identity)
                 queue_manager.recovery_log.submit(unit)
         queue_manager.close()
     assert records.granted == {identity: frozenset({1, 2})}
@@ -148,8 +148,8 @@ def test_a_command_requires_authority_for_its_object_and_display_for_the_queue_m
     """Inquiries of several objects require an administrator."""
     office = StandInConnection(clerk.queue_manager, "office")
 
-    def grant(what: str, words: str) -> None:
-        (response,) = office.command(f"SET AUTHREC {what} PRINCIPAL('admin') AUTHADD({words})")
+    def grant(subject: str, words: str) -> None:
+        (response,) = office.command(f"SET AUTHREC {subject} PRINCIPAL('admin') AUTHADD({words})")
         assert response.ok, response.message
 
     grant(profile, authority)

@@ -42,8 +42,8 @@ def test_report_options_choose_the_identifiers_and_the_expiry(admin: Administrat
 
 def test_every_reply_message_has_its_control_option(admin: Administrator) -> None:
     admin.send(encode_pcf(MQCFH(Command=cmqcfc.MQCMD_INQUIRE_Q), parameters({MQCA_Q_NAME: "APP.*"})))
-    seen = [(header.MsgSeqNumber, header.Control) for _, header, _ in (admin.receive() for _ in range(4))]
-    assert seen == [(1, 0), (2, 0), (3, 0), (4, 1)]
+    control_fields = [(header.MsgSeqNumber, header.Control) for _, header, _ in (admin.receive() for _ in range(4))]
+    assert control_fields == [(1, 0), (2, 0), (3, 0), (4, 1)]
 
 
 def test_commands_are_read_in_both_byte_orders_and_header_types(admin: Administrator) -> None:

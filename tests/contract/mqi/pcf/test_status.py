@@ -78,8 +78,8 @@ def test_connections(admin: Administrator) -> None:
     ]
 
     other.disconnect()
-    gone = (cmqcfc.MQRCCF_CONNECTION_ID_ERROR, cmqcfc.MQBACF_CONNECTION_ID)
-    assert admin.refused(command, {cmqcfc.MQBACF_CONNECTION_ID: identifier}) == gone
+    unknown_connection = (cmqcfc.MQRCCF_CONNECTION_ID_ERROR, cmqcfc.MQBACF_CONNECTION_ID)
+    assert admin.refused(command, {cmqcfc.MQBACF_CONNECTION_ID: identifier}) == unknown_connection
     unknown = {cmqcfc.MQBACF_GENERIC_CONNECTION_ID: b"XXXX"}
     assert admin.refused(command, unknown)[0] == cmqcfc.MQRCCF_NONE_FOUND
     assert admin.refused(command, {})[0] == cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL

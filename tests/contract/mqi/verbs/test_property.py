@@ -156,14 +156,14 @@ FORCE, NONE = cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2, cmqc.MQGMO_NO_PROPERTIES
 HANDLE, COMPAT = cmqc.MQGMO_PROPERTIES_IN_HANDLE, cmqc.MQGMO_PROPERTIES_COMPATIBILITY
 
 
-def seen(got: MqiGot) -> str:
+def summary(message: MqiGot) -> str:
     """Return the location of the message properties: `rfh2`, `handle`, or an empty string."""
-    assert got.data.endswith(b"body")
-    if got.md.Format == b"MQHRF2":
-        assert got.properties == []
+    assert message.data.endswith(b"body")
+    if message.md.Format == b"MQHRF2":
+        assert message.properties == []
         return "rfh2"
-    assert (got.md.Format, got.data) == (b"MQSTR", b"body")
-    return "handle" if got.properties else ""
+    assert (message.md.Format, message.data) == (b"MQSTR", b"body")
+    return "handle" if message.properties else ""
 
 
 @pytest.mark.parametrize(
@@ -193,12 +193,12 @@ def test_propctl_and_get_options(
     queue = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
     for properties, expected in (([COLOUR, PLAIN], with_usr), ([PLAIN], without_usr)):
         connection.put1(MQOD(ObjectName="Q"), Message(MQMD(Format=b"MQSTR"), b"body"), properties=properties)
-        got = connection.get(queue, MqiGetOptions(Options=options, MsgHandle=handle))
-        assert seen(got) == expected
+        message = connection.get(queue, MqiGetOptions(Options=options, MsgHandle=handle))
+        assert summary(message) == expected
         if expected == "handle":
-            assert got.properties == properties
+            assert message.properties == properties
         if expected == "rfh2":
-            assert split(got.md, got.data)[2] == properties
+            assert split(message.md, message.data)[2] == properties
 
 
 def test_an_alias_has_its_own_propctl(manager: StandInManager) -> None:
@@ -208,7 +208,7 @@ def test_an_alias_has_its_own_propctl(manager: StandInManager) -> None:
     connection.put1(MQOD(ObjectName="Q"), Message(MQMD(Format=b"MQSTR"), b"body"), properties=[COLOUR])
     for name, expected in (("A", "rfh2"), ("Q", "")):
         queue = connection.open(MQOD(ObjectName=name), cmqc.MQOO_BROWSE)
-        assert seen(connection.get(queue, MqiGetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))) == expected
+        assert summary(connection.get(queue, MqiGetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))) == expected
 
 
 def test_an_rfh2_of_the_putter_is_data_with_compat_and_properties_with_a_handle(manager: StandInManager) -> None:
@@ -219,8 +219,12 @@ def test_an_rfh2_of_the_putter_is_data_with_compat_and_properties_with_a_handle(
     connection.put1(MQOD(ObjectName="Q"), Message(MQMD(Format=b"MQHRF2"), data))
     queue = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE)
     assert connection.get(queue, MqiGetOptions(Options=cmqc.MQGMO_BROWSE_FIRST)).data == data
-    got = connection.get(queue, MqiGetOptions(Options=HANDLE))
-    assert (got.data, got.md.Format, got.properties) == (b"body", b"MQSTR", [Property(name="mqps.Top", value="t")])
+    message = connection.get(queue, MqiGetOptions(Options=HANDLE))
+    assert (message.data, message.md.Format, message.properties) == (
+        b"body",
+        b"MQSTR",
+        [Property(name="mqps.Top", value="t")],
+    )
 
 
 def test_properties_survive_a_restart(manager: StandInManager) -> None:
@@ -229,7 +233,7 @@ def test_properties_survive_a_restart(manager: StandInManager) -> None:
     manager.connection.put1(MQOD(ObjectName="Q"), message, properties=[PLAIN])
     manager.restart()
     queue = manager.connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE)
-    assert seen(manager.connection.get(queue, MqiGetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))) == ""
+    assert summary(manager.connection.get(queue, MqiGetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))) == ""
     assert manager.connection.get(queue, MqiGetOptions(Options=HANDLE)).properties == [PLAIN]
 
 
@@ -261,9 +265,9 @@ def test_the_properties_of_an_mqtt_publication(manager: StandInManager) -> None:
         itself.publish(unit, itself.objects.topics.route("a/b"), message, 1.0)
         itself.recovery_log.submit(unit)
     queue = manager.connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
-    got = manager.connection.get(queue, MqiGetOptions(Options=HANDLE))
-    assert (got.md.Format, got.data) == (b"", b"body")
-    assert [(property_.name, property_.type, property_.value) for property_ in got.properties] == [
+    got_message = manager.connection.get(queue, MqiGetOptions(Options=HANDLE))
+    assert (got_message.md.Format, got_message.data) == (b"", b"body")
+    assert [(property_.name, property_.type, property_.value) for property_ in got_message.properties] == [
         ("mqtt.clientId", cmqc.MQTYPE_STRING, "device"),
         ("mqtt.qos", cmqc.MQTYPE_INT32, 1),
         ("mqtt.msgid", cmqc.MQTYPE_INT32, 7),
@@ -284,7 +288,7 @@ def test_properties_of_mqtt_5_in_a_message_handle(manager: StandInManager) -> No
         manager.itself.publish(unit, manager.itself.objects.topics.route("a/b"), message, 1.0)
         manager.itself.recovery_log.submit(unit)
     queue = manager.connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
-    got = manager.connection.get(queue, MqiGetOptions(Options=HANDLE))
-    assert (got.md.Format, got.md.CodedCharSetId, got.data) == (b"MQSTR", 1208, b"body")
-    values = {property_.name: property_.value for property_ in got.properties}
+    got_message = manager.connection.get(queue, MqiGetOptions(Options=HANDLE))
+    assert (got_message.md.Format, got_message.md.CodedCharSetId, got_message.data) == (b"MQSTR", 1208, b"body")
+    values = {property_.name: property_.value for property_ in got_message.properties}
     assert (values["mqtt.contentType"], values["site_x002D_id"], values["a"]) == ("t", "HH", "<&>")

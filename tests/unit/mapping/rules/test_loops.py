@@ -223,8 +223,8 @@ def test_patterns_of_up_to_three_levels_overlap_if_they_have_a_common_topic() ->
     for destination in patterns:
         for source in patterns:
             shy = source[0] in ("+", "#")
-            taken = {topic for topic in topics_of[tuple(source)] if not (shy and topic[0].startswith("$"))}
-            expected = not taken.isdisjoint(topics_of[tuple(destination)])
+            source_topics = {topic for topic in topics_of[tuple(source)] if not (shy and topic[0].startswith("$"))}
+            expected = not source_topics.isdisjoint(topics_of[tuple(destination)])
             assert overlaps(destination, source) is expected, (destination, source)
 
 

@@ -155,8 +155,8 @@ def test_fields_of_a_record_are_used_like_those_of_json(copybook: str) -> None:
     assert publication_.payload == b'{"a":"a-1","p":12.50,"twice":6}'
     assert publication_.user_properties["price"] == "12.50"
     assert rule.map(message(ZOS[:9] + bytes.fromhex("0000250C") + ZOS[13:])) is None
-    kept = to_mqtt(copybook, {"to": {"mqtt": "t"}}, keep=["$.price"])
-    assert published(kept, message(ZOS)) == ("t", b'{"price":12.50}')
+    selecting_rule = to_mqtt(copybook, {"to": {"mqtt": "t"}}, keep=["$.price"])
+    assert published(selecting_rule, message(ZOS)) == ("t", b'{"price":12.50}')
 
 
 def test_a_document_is_transformed_before_it_becomes_a_record(copybook: str) -> None:

@@ -101,9 +101,11 @@ def test_the_response_topic_of_a_request_is_stored(correlation_data: bytes | Non
     assert (md.MsgType, md.Report, md.ReplyToQ, md.MsgId, md.CorrelId) == (1, 0, b"ANSWERS", bytes(24), bytes(24))
     assert mapped_message.kept is not None and mapped_message.kept.queue == "KEPT"
     assert (mapped_message.kept.message.md.Expiry, mapped_message.kept.message.md.Persistence) == (600, 1)
-    (kept,) = decode_chain(b"MQHRF2", 546, 1208, mapped_message.kept.message.data).headers
-    assert isinstance(kept, RFH2)
-    assert folders(mapped_message)["mqtt"] == {folder.name: dict(folder.content) for folder in kept.folders}["mqtt"]
+    (rfh2_header,) = decode_chain(b"MQHRF2", 546, 1208, mapped_message.kept.message.data).headers
+    assert isinstance(rfh2_header, RFH2)
+    assert (
+        folders(mapped_message)["mqtt"] == {folder.name: dict(folder.content) for folder in rfh2_header.folders}["mqtt"]
+    )
     assert publication_of(mapped_message.kept.message).properties.response_topic == "clients/1"
     assert publication_of(mapped_message.kept.message).properties.correlation_data == correlation_data
     assert decode_chain(b"MQHRF2", 546, 1208, mapped_message.kept.message.data).body == b""

@@ -35,7 +35,7 @@ def configuration(tmp_path: Path, text: str) -> Configuration:
 
 
 @pytest.mark.parametrize(
-    ("topic", "payload", "taken"),
+    ("topic", "payload", "is_mapped"),
     [
         ("plant/b", b'{"temp": 20}', True),
         ("plant/b", b'{"temp": 40}', False),
@@ -44,13 +44,13 @@ def configuration(tmp_path: Path, text: str) -> Configuration:
     ],
 )
 def test_a_publication_is_accepted_if_no_named_filter_accepts_it(
-    tmp_path: Path, topic: str, payload: bytes, taken: bool
+    tmp_path: Path, topic: str, payload: bytes, is_mapped: bool
 ) -> None:
     rule = rule_of("rest", configuration(tmp_path, ROUTES).mappings["rest"], "QM1")
     assert isinstance(rule, ToMqRule)
     # Twice, because a cache must not use the result for another payload.
     rule.map(Publication(topic=topic, payload=b'{"temp": 1}'))
-    assert (rule.map(Publication(topic=topic, payload=payload)) is not None) == taken
+    assert (rule.map(Publication(topic=topic, payload=payload)) is not None) == is_mapped
 
 
 def test_a_message_of_a_topic_is_accepted_if_no_named_filter_accepts_it(tmp_path: Path) -> None:

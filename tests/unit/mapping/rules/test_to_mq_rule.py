@@ -26,8 +26,8 @@ def body(message: MappedMessage) -> bytes:
 
 def without_hops(message: MappedMessage) -> bytes:
     rfh2 = header(message)
-    kept = tuple(folder for folder in rfh2.folders if folder.name != "mqbridge")
-    return encode_rfh2(msgspec.structs.replace(rfh2, folders=kept)) + body(message)
+    folders = tuple(folder for folder in rfh2.folders if folder.name != "mqbridge")
+    return encode_rfh2(msgspec.structs.replace(rfh2, folders=folders)) + body(message)
 
 
 # The standard profile -------------------------------------------------------------------------------------------------

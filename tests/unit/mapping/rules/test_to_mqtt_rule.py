@@ -108,12 +108,12 @@ def test_attributes_change_the_publication(
 
 def test_attributes_determine_the_retain_flag(subtests: pytest.Subtests) -> None:
     for body in [b"on", b""]:
-        for came in [False, True]:
+        for source_retained in [False, True]:
             for retained, override in [("as-published", None), ("never", False), ("always", True)]:
-                with subtests.test(body=body, came=came, retained=retained, result=override):
-                    source = message(body, {"mqps": {"Top": "t"} | ({"Ret": True} if came else {})})
+                with subtests.test(body=body, came=source_retained, retained=retained, result=override):
+                    source = message(body, {"mqps": {"Top": "t"} | ({"Ret": True} if source_retained else {})})
                     output = published(rule({"retained": retained}), source)
-                    assert (output.retain, output.payload) == (came if override is None else override, body)
+                    assert (output.retain, output.payload) == (source_retained if override is None else override, body)
 
 
 @pytest.mark.parametrize(

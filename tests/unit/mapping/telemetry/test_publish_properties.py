@@ -178,8 +178,8 @@ def test_messages_that_are_put_always_contain_the_correlation_data() -> None:
 def test_correlation_data_with_another_correl_id() -> None:
     message = published(correlation_data=b"c-1")
     other = as_bytes(message, correl_id=b"S" * 24)
-    got = Message(msgspec.structs.replace(other.md, CorrelId=b"S" * 24), other.data)
-    assert given_to_client(got) == PublishProperties(correlation_data=b"c-1")
+    mq_message = Message(msgspec.structs.replace(other.md, CorrelId=b"S" * 24), other.data)
+    assert given_to_client(mq_message) == PublishProperties(correlation_data=b"c-1")
 
 
 # From MQ, a row each ----------------------------------------------------------------------------------------------------
@@ -287,10 +287,12 @@ def test_a_published_message_is_received_unchanged(
     assert given_to_client(message) == expected
     if properties.correlation_data is None:
         correl_id = None  # (one that a subscription has set counts as Correlation Data)
-    got = as_bytes(message, retained=True, user_data="1 NL", correl_id=correl_id)
+    received_message = as_bytes(message, retained=True, user_data="1 NL", correl_id=correl_id)
     if correl_id is not None:
-        got = Message(msgspec.structs.replace(got.md, CorrelId=correl_id), got.data)
-    outgoing = from_mq(got, requested_qos=1, with_properties=True)
+        received_message = Message(
+            msgspec.structs.replace(received_message.md, CorrelId=correl_id), received_message.data
+        )
+    outgoing = from_mq(received_message, requested_qos=1, with_properties=True)
     assert (outgoing.topic, outgoing.payload, outgoing.qos) == ("a/b", payload, 1)
     assert outgoing.properties == properties
 

@@ -67,8 +67,11 @@ async def test_a_failed_unit_restores_its_own_retained_publication_not_a_transmi
                 unit(publication("t", b"a"), retain=True, removals=service.transmissions),
                 unit(publication("t", b"b"), retain=True),
             )
-        kept = service.queue_manager.retained["t"]
-        assert (kept.queue.name, kept.message.payload) == ("SYSTEM.RETAINED.PUB.QUEUE", b"state")
+        retained_publication = service.queue_manager.retained["t"]
+        assert (retained_publication.queue.name, retained_publication.message.payload) == (
+            "SYSTEM.RETAINED.PUB.QUEUE",
+            b"state",
+        )
         await service.execute(unit(publication("t", b"next"), retain=True))
         assert service.queue_manager.objects.queues["SYSTEM.RETAINED.PUB.QUEUE"].depth == 1
 
@@ -109,7 +112,7 @@ OLD = {"MsgId": b"m" * 24, "Version": 2}
 
 
 @pytest.mark.parametrize(
-    ("fields", "kept"),
+    ("fields", "md_fields"),
     [
         ({"Format": b"F" * 5000}, {"Format": b"F" * 8}),
         ({"ReplyToQ": b"q" * 5000, "PutApplName": b"p" * 29}, {"ReplyToQ": b"q" * 48}),
@@ -120,7 +123,7 @@ OLD = {"MsgId": b"m" * 24, "Version": 2}
 )
 @pytest.mark.parametrize("topic", [None, "t"])
 async def test_a_message_of_an_older_release_with_too_long_fields_is_dead_lettered(
-    started: Started, caplog: pytest.LogCaptureFixture, topic: str | None, fields: Any, kept: Any
+    started: Started, caplog: pytest.LogCaptureFixture, topic: str | None, fields: Any, md_fields: Any
 ) -> None:
     """It leaves the transmission queue, before and after a restart."""
     async with started() as service:
@@ -142,9 +145,9 @@ async def test_a_message_of_an_older_release_with_too_long_fields_is_dead_letter
         md, data = service.queue_manager.appearance.seen(letter)
         encode_mqmd(md)
         header = decode_mqdlh(data)
-        original = msgspec.structs.replace(md, Format=header.Format if topic is None else kept.get("Format", b""))
+        original = msgspec.structs.replace(md, Format=header.Format if topic is None else md_fields.get("Format", b""))
         assert header.DestQName == b"command"
-        assert {name: getattr(original, name) for name in kept} == kept
+        assert {name: getattr(original, name) for name in md_fields} == md_fields
         assert data.endswith(b"body")
     assert "Traceback" not in caplog.text
 

@@ -220,7 +220,7 @@ async def test_retained_publications_are_limited_per_user_and_in_total(tmp_path:
                 ended = asyncio.Event()
                 backend.on_completed = lambda _completions, ended=ended: ended.set()  # type: ignore[misc]
                 reached: list[tuple[str, str, int]] = []
-                backend.on_limit = lambda *what, reached=reached: reached.append(what)
+                backend.on_limit = lambda *arguments, reached=reached: reached.append(arguments)
                 refusals = backend.submit(unit)
                 assert len(reached) == len(refusals)
                 assert {limit for limit, _, _ in reached} <= limits.keys()
@@ -362,16 +362,16 @@ class _Stored:
 
 @given(st.sets(TOPICS), st.sets(TOPICS), FILTERS)
 def test_retained_publications_are_found_like_matching_topics(
-    kept: set[str], gone: set[str], topic_filter: str
+    retained_topics: set[str], cleared: set[str], topic_filter: str
 ) -> None:
     retained = RetainedPublications()
-    for topic in kept | gone:
+    for topic in retained_topics | cleared:
         retained[topic] = _Stored()  # type: ignore[assignment]
-    for topic in gone:
+    for topic in cleared:
         retained.pop(topic)
-    left = kept - gone
+    remaining_topics = retained_topics - cleared
     named = sorted(topic for topic in retained.matching(topic_filter) if topic is not None)
-    assert named == sorted(topic for topic in left if matches(topic_filter, topic))
-    for topic in left:
+    assert named == sorted(topic for topic in remaining_topics if matches(topic_filter, topic))
+    for topic in remaining_topics:
         del retained[topic]
     assert not retained._root.below

@@ -24,10 +24,10 @@ from tests.helpers.patience import PATIENCE
 MANAGED = cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED
 
 
-def received(got: Any) -> list[tuple[bytes, bool]]:
+def received(messages: Any) -> list[tuple[bytes, bool]]:
     """Return bodies, and whether they are marked as retained."""
     publications = []
-    for message in got:
+    for message in messages:
         header = decode_rfh2(message.data)
         mqps = next(folder.content for folder in header.folders if folder.name == "mqps")
         publications.append((message.data[header.StrucLength :], bool(mqps.get("Ret"))))
@@ -77,8 +77,8 @@ def test_live_publications_have_the_retained_mark_for_mappings_only(manager: Man
     assert take(consumer_of(manager.connection)) == [(b"1", True)], "a later subscription gets the retained publication"
     for queue, marks in ((plain, [False, False]), (selective, [True, False])):
         options = GetOptions(Options=cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
-        got = [manager.connection.get(queue, options) for _ in range(2)]
-        assert received(got) == [(b"1", marks[0]), (b"2", marks[1])]
+        messages = [manager.connection.get(queue, options) for _ in range(2)]
+        assert received(messages) == [(b"1", marks[0]), (b"2", marks[1])]
 
 
 def test_the_subscription_keeps_the_mark_when_it_is_altered(manager: Manager) -> None:
@@ -133,8 +133,8 @@ def test_a_retained_publication_is_cleared_by_the_commit(
             producer.put(message)
         connection.commit()
         producer.committed()
-    kept = manager.itself.retained.get("t/1")
-    assert (kept and kept.message.data) == retained
+    publication = manager.itself.retained.get("t/1")
+    assert (publication and publication.message.data) == retained
     assert take(consumer) == [(publication.message.data, True) for publication in first + second], (
         "existing subscriptions get all publications"
     )
@@ -193,20 +193,20 @@ def test_no_message_is_lost_or_duplicated_when_the_filter_changes_under_load(
 
     thread = threading.Thread(target=publish)
     thread.start()
-    taken: list[int] = []
+    received_numbers: list[int] = []
 
     def move() -> int:
         """Run a unit of work. Every third one is backed out first."""
-        got = take(consumer)
-        if len(taken) % 3 == 0:
+        messages = take(consumer)
+        if len(received_numbers) % 3 == 0:
             connection.backout()
             consumer.ended()
-            got = take(consumer)
+            messages = take(consumer)
         connection.commit()
         consumer.ended()
-        taken.extend(int(body) for body, _ in got)
-        room.release(max(1, len(got)))
-        return len(got)
+        received_numbers.extend(int(body) for body, _ in messages)
+        room.release(max(1, len(messages)))
+        return len(messages)
 
     try:
         while {subscription.topic_filter for subscription in manager.itself.objects.topics.subscriptions.values()} != {
@@ -219,4 +219,4 @@ def test_no_message_is_lost_or_duplicated_when_the_filter_changes_under_load(
         thread.join(PATIENCE)
     while move():
         pass
-    assert taken == [number // 2 for number in range(1, published + 1)]
+    assert received_numbers == [number // 2 for number in range(1, published + 1)]

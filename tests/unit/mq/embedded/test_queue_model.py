@@ -160,17 +160,17 @@ class QueueMachine(RuleBasedStateMachine):
 
     def browse_one(self, application: int, queue: str, first: bool) -> None:
         cursor = None if first else self.cursors.get((application, queue))
-        left = [message for message in self.available(queue) if cursor is None or message.place > cursor.place]
+        remaining = [message for message in self.available(queue) if cursor is None or message.place > cursor.place]
         options = cmqc.MQGMO_BROWSE_FIRST if first else cmqc.MQGMO_BROWSE_NEXT
         try:
-            got = self.connections[application].get(self.handle(application, queue), GetOptions(Options=options))
+            message = self.connections[application].get(self.handle(application, queue), GetOptions(Options=options))
         except MQError as error:
             assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE
-            assert not left
+            assert not remaining
             return
-        assert left
-        assert got.data == left[0].data
-        self.cursors[application, queue] = left[0]
+        assert remaining
+        assert message.data == remaining[0].data
+        self.cursors[application, queue] = remaining[0]
 
     @rule(
         application=applications,

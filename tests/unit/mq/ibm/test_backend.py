@@ -130,18 +130,18 @@ async def acknowledge_all(manager: QueueManager, fault: Fault, removers: int) ->
     backend = await opened(manager, fault, removers=removers)
     arrived: asyncio.Queue[Any] = asyncio.Queue()
     backend.start(lambda batch: [arrived.put_nowait(message) for message in batch] and None)
-    seen = []
+    payloads = []
     units = []
     for number in range(6):
         transmission = await asyncio.wait_for(arrived.get(), PATIENCE)
-        seen.append(transmission.message.data)
+        payloads.append(transmission.message.data)
 
         def fill(unit: Unit, transmission: Any = transmission, number: int = number) -> None:
             unit.removals = [transmission]
             keep(unit, SentRecord("dev", sent=[number]))
 
         units.append(ended(backend, fill))
-    assert seen == [str(number).encode() for number in range(6)]
+    assert payloads == [str(number).encode() for number in range(6)]
     for unit in await asyncio.gather(*units):
         assert unit.failure == cmqc.MQRC_NONE
     await stop(backend)
@@ -235,10 +235,10 @@ async def test_units_of_work_of_one_session_complete_in_order(
     transmissions = [await asyncio.wait_for(arrived.get(), PATIENCE) for _ in range(3)]
     remove, slow = backend._dispatch.remove, asyncio.get_running_loop().create_future()
 
-    def remove_first_last(msg_ids: Sequence[bytes], done: Callable[[int], None]) -> int:
+    def remove_first_last(msg_ids: Sequence[bytes], on_done: Callable[[int], None]) -> int:
         if slow.done():
-            return remove(msg_ids, done)
-        slow.set_result((msg_ids, done))
+            return remove(msg_ids, on_done)
+        slow.set_result((msg_ids, on_done))
         return 1
 
     monkeypatch.setattr(backend._dispatch, "remove", remove_first_last)

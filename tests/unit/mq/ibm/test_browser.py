@@ -34,8 +34,8 @@ class Handler(BackendEvents):
     def browsed(self, batch: Sequence[QueuedMessage]) -> None:
         self.handed_over += [message.message.data for message in batch]
 
-    def malformed(self, got: Got, reason: int) -> None:
-        self.rejected.append((got.data[MQXQH_LENGTH:], reason))
+    def malformed(self, message: Got, reason: int) -> None:
+        self.rejected.append((message.data[MQXQH_LENGTH:], reason))
 
 
 @pytest.fixture
@@ -245,10 +245,10 @@ def test_a_message_longer_than_the_channel_allows_does_not_block_later_messages(
 def test_a_message_that_the_bridge_fails_to_map_is_rejected_alone(
     queue_manager: QueueManager, browser: Browser, handler: Handler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def read(got: Got, position: int, queue: str) -> QueuedMessage:
-        if got.data.endswith(b"bad"):
+    def read(message: Got, position: int, queue: str) -> QueuedMessage:
+        if message.data.endswith(b"bad"):
             raise KeyError("a defect")
-        return read_transmission(got, position, queue)
+        return read_transmission(message, position, queue)
 
     monkeypatch.setattr(browser_module, "read_transmission", read)
     put(queue_manager, b"1", b"bad", b"2")

@@ -165,13 +165,13 @@ def test_a_package_without_the_library_is_reported(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("choice", "there", "taken"),
+    ("choice", "there", "package"),
     [("auto", ["ibmmq", "pymqi"], "ibmmq"), ("auto", ["pymqi"], "pymqi"), ("pymqi", ["ibmmq", "pymqi"], "pymqi")],
 )
 def test_an_installed_package_is_chosen(
-    choice: Any, there: list[str], taken: str, monkeypatch: pytest.MonkeyPatch
+    choice: Any, there: list[str], package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modules = {name: object() if name in there else None for name in ("ibmmq", "pymqi")}
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
-    assert load_library(choice) is modules[taken]
+    assert load_library(choice) is modules[package]

@@ -130,10 +130,10 @@ class HalfOpen(StandInConnection):
     msg_id = cmqc.MQMI_NONE
 
     def get(self, handle: Any, options: GetOptions) -> MqiGot:
-        got = super().get(handle, options)
+        message = super().get(handle, options)
         if options.MsgId == self.msg_id:
             raise MQError(cmqc.MQRC_CONNECTION_BROKEN, "get")
-        return got
+        return message
 
 
 def test_a_message_in_the_unit_of_work_of_a_lost_connection_does_not_count_as_removed(

@@ -215,8 +215,8 @@ def test_each_authority_of_the_script_is_reported_if_it_is_missing(
     record = f"SET AUTHREC {profile}OBJTYPE({authority.kind}) PRINCIPAL('{user}')"
     run_script(queue_manager, f"{record} AUTHRMV({authority.word})", "test")
     before = subscriptions(queue_manager)
-    ((what, remedy),) = lacking(queue_manager)
-    assert (what.split(",")[0].startswith(f"user {user} lacks authority"), remedy) == (
+    ((problem, remedy),) = lacking(queue_manager)
+    assert (problem.split(",")[0].startswith(f"user {user} lacks authority"), remedy) == (
         True,
         f"{record} AUTHADD({authority.word})",
     )
@@ -271,13 +271,13 @@ def test_a_script_with_aliases_does_not_change_the_default_transmission_queue(tm
     script = mqsc_script(configuration(), f"PRINCIPAL('{OURS}')", aliases=True, existing=existing)
     assert [response.message for response in run_script(manager, script, "test") if not response.ok] == []
     assert QueueManagerAttributes.of(administrator) == msgspec.structs.replace(existing, uncommitted=10_000)
-    lacks = [what for what, _ in lacking(manager)]
+    lacks = [problem for problem, _ in lacking(manager)]
     assert [line for line in lacks if "DEFXMITQ" in line or XMITQ in line] == []
     # Without the authority to inquire the alias, the bridge does not know it.
     run_script(
         manager, f"SET AUTHREC PROFILE('mqbridge.check') OBJTYPE(QUEUE) PRINCIPAL('{OURS}') AUTHRMV(DSP)", "test"
     )
-    assert any("DEFXMITQ) is HUB" in what for what, _ in lacking(manager))
+    assert any("DEFXMITQ) is HUB" in problem for problem, _ in lacking(manager))
     administrator.disconnect()
     manager.close()
 
@@ -286,11 +286,11 @@ def test_a_script_shows_the_former_default_transmission_queue_before_it_sets_ano
     lines = mqsc_script(configuration()).splitlines()
     assert lines.index("DISPLAY QMGR DEFXMITQ") == lines.index(f"ALTER QMGR DEFXMITQ('{XMITQ}')") - 1
     assert "ALTER QMGR DEADQ('SYSTEM.DEAD.LETTER.QUEUE')" in lines
-    kept = mqsc_script(
+    script = mqsc_script(
         configuration(), existing=QueueManagerAttributes(dead_letter_queue="DLQ", uncommitted=999_999_999)
     ).splitlines()
-    assert not [line for line in kept if "DEADQ" in line and not line.startswith("*")]
-    assert not [line for line in kept if "MAXUMSGS" in line]
+    assert not [line for line in script if "DEADQ" in line and not line.startswith("*")]
+    assert not [line for line in script if "MAXUMSGS" in line]
 
 
 def test_a_script_names_requirements_of_users_who_log_in_at_the_queue_manager() -> None:

@@ -114,18 +114,18 @@ async def exchange(manager: QueueManager, fault: Fault) -> None:
     await first.until_delivered(3)
     first.backend.request_share(SHARE, 0)
     # A break after a commit may have repeated the request.
-    kept, returned = first.delivered[:1], first.delivered[1:]
+    own_messages, returned = first.delivered[:1], first.delivered[1:]
     await first.give_back(returned)
-    await first.remove(kept)
+    await first.remove(own_messages)
     second.backend.request_share(SHARE, 100)
     await second.until_delivered(1)
-    while numbers(kept) | numbers(second.delivered) != set(range(COUNT)):
-        late = [number for number in first.delivered if number not in kept and number not in returned]
+    while numbers(own_messages) | numbers(second.delivered) != set(range(COUNT)):
+        late = [number for number in first.delivered if number not in own_messages and number not in returned]
         returned += late
         await first.give_back(late)
         second.backend.request_share(SHARE, 100)
         await second.until_delivered(len(second.delivered) + 1)
-    assert not numbers(kept) & numbers(second.delivered)
+    assert not numbers(own_messages) & numbers(second.delivered)
     assert len(second.delivered) == COUNT - 1
     await second.remove(second.delivered[1:])
     await second.leave(second.delivered[:1])

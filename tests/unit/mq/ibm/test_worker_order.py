@@ -84,7 +84,7 @@ async def test_a_client_whose_subscription_is_finally_rejected_is_disconnected(
     connections: list[tuple[str, BreakableConnection]] = []
     backend = await opened(queue_manager, NONE, connections=connections, probe_interval=0.02)
     dropped: list[tuple[str, str, int]] = []
-    backend.on_dropped = lambda *what: dropped.append(what)
+    backend.on_dropped = lambda *arguments: dropped.append(arguments)
     await subscribed(backend, "dev", "shut/x")
     connection = StandInConnection(queue_manager)
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('shut') SUB(DISABLED)")[0].ok

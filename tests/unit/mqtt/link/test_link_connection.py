@@ -344,10 +344,10 @@ def test_a_continued_session_that_a_clean_link_did_not_request_ends_the_connecti
 def test_a_broker_that_is_silent_for_longer_than_keep_alive_is_disconnected(
     broker: FakeBroker, link: LinkFactory, impatient: None
 ) -> None:
-    left = link(broker.port, broker.version, keep_alive=1)
+    tested_link = link(broker.port, broker.version, keep_alive=1)
     peer = broker.connected()
     peer.expect(PINGREQ)
-    assert "Keep alive timeout" in left.state_where(LinkPhase.WAITING).error
+    assert "Keep alive timeout" in tested_link.state_where(LinkPhase.WAITING).error
 
 
 @pytest.mark.parametrize("answering", ["nothing", "CONNACK"])
@@ -356,13 +356,16 @@ def test_a_broker_that_never_answers_is_disconnected(
 ) -> None:
     monkeypatch.setattr(link_connection, "ANSWER_TIME", 0.01)
     monkeypatch.setattr(link_connection, "TURN", 0.01)
-    left = link(broker.port, broker.version, topic_filter="t")
+    tested_link = link(broker.port, broker.version, topic_filter="t")
     peer, _ = broker.connecting()
     if answering == "CONNACK":
         peer.send(peer.connack())
-        assert left.state_where(LinkPhase.WAITING).error in ("no SUBACK within 0.01 s", "no CONNACK within 0.01 s")
+        assert tested_link.state_where(LinkPhase.WAITING).error in (
+            "no SUBACK within 0.01 s",
+            "no CONNACK within 0.01 s",
+        )
     else:
-        assert left.state_where(LinkPhase.WAITING).error == "no CONNACK within 0.01 s"
+        assert tested_link.state_where(LinkPhase.WAITING).error == "no CONNACK within 0.01 s"
 
 
 def test_stop_sends_queued_packets_and_disconnects(broker: FakeBroker, link: LinkFactory) -> None:

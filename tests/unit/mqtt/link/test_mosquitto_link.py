@@ -239,9 +239,9 @@ def test_a_changed_filter_delivers_once(mosquitto: MosquittoFactory, link: LinkF
     sender.publish([Publication(topic="plant/a", payload=b"%d" % number, qos=2) for number in range(20)])
     payloads: list[Any] = []
     while len(payloads) < 21:
-        taken = receiver.take(100, 1 << 20, PATIENCE)
-        payloads += [message.publication.payload for message in taken]
-        receiver.acknowledge(taken)
+        arrivals = receiver.take(100, 1 << 20, PATIENCE)
+        payloads += [message.publication.payload for message in arrivals]
+        receiver.acknowledge(arrivals)
         receiver.complete(receiver.released())
     sender.publish([Publication(topic="plant/a", payload=b"last", qos=2)])
     (last,) = receiver.take_all(1)

@@ -22,15 +22,15 @@ def test_only_acknowledge_acknowledges(broker: FakeBroker, link: LinkFactory, qo
     receiver = link(broker.port, broker.version, topic_filter="t/#", qos=qos)
     peer = broker.connected(subscribes=qos)
     peer.send(peer.publish("t/1", 11, qos=qos), peer.publish("t/2", 12, qos=qos, flags=8))
-    taken = receiver.take_all(2)
-    assert [(message.publication.topic, message.qos, message.packet_id, message.dup) for message in taken] == [
+    arrivals = receiver.take_all(2)
+    assert [(message.publication.topic, message.qos, message.packet_id, message.dup) for message in arrivals] == [
         ("t/1", qos, 11, False),
         ("t/2", qos, 12, True),
     ]
     peer.nothing_came()
-    receiver.acknowledge(taken[1:])
+    receiver.acknowledge(arrivals[1:])
     assert peer.packet_ids(ACKNOWLEDGEMENT[qos], 1) == [12]
-    receiver.acknowledge(taken)
+    receiver.acknowledge(arrivals)
     assert peer.packet_ids(ACKNOWLEDGEMENT[qos], 1) == [11]
     peer.nothing_came()
     assert (receiver.counters.received, receiver.counters.acknowledged) == (2, 2)
@@ -79,7 +79,7 @@ def test_answers_to_an_earlier_connection_are_ignored(
 
 
 @pytest.mark.parametrize(
-    ("present", "left"),
+    ("present", "redelivered"),
     [
         # The broker sends QoS 1 and 2 publications again.
         pytest.param(True, [("t/0", 0, 0)], id="session kept"),
@@ -88,7 +88,7 @@ def test_answers_to_an_earlier_connection_are_ignored(
     ],
 )
 def test_unprocessed_publications_when_the_connection_breaks(
-    broker: FakeBroker, link: LinkFactory, present: bool, left: list[tuple[str, int, int]], impatient: None
+    broker: FakeBroker, link: LinkFactory, present: bool, redelivered: list[tuple[str, int, int]], impatient: None
 ) -> None:
     receiver = link(broker.port, broker.version, topic_filter="t/#", qos=2)
     peer = broker.connected(subscribes=2)
@@ -101,8 +101,8 @@ def test_unprocessed_publications_when_the_connection_breaks(
     receiver.state_where(LinkPhase.CONNECTED)
     assert receiver.session_present is present
     assert receiver.sessions == [False, present]
-    taken = receiver.take_all(len(left))
-    assert [(message.publication.topic, message.qos, message.packet_id) for message in taken] == left
+    arrivals = receiver.take_all(len(redelivered))
+    assert [(message.publication.topic, message.qos, message.packet_id) for message in arrivals] == redelivered
     assert receiver.take(9, 9, 0) == []
 
 
@@ -116,10 +116,10 @@ def test_reading_stops_at_the_limit_of_messages_in_flight(
     receiver = link(broker.port, broker.version, topic_filter="t", qos=qos, in_flight=3)
     peer = broker.connected(subscribes=qos)
     peer.send(*(peer.publish("t", packet_id, qos=qos) for packet_id in range(1, 5)), packet(PINGREQ))
-    taken = receiver.take_all(3)
+    arrivals = receiver.take_all(3)
     if qos:
         assert receiver.take(9, 9, 0) == []
-        receiver.acknowledge(taken)
+        receiver.acknowledge(arrivals)
         assert peer.packet_ids(PUBACK, 3) == [1, 2, 3]
     assert len(receiver.take_all(1)) == 1
     peer.expect(PINGRESP)

@@ -284,11 +284,11 @@ def test_a_full_window_delays_only_publish(broker_5: FakeBroker, link: LinkFacto
         PUBCOMP: b"\0\7",
         PINGREQ: b"",
     }
-    came: dict[int, bytes] = {}
-    while len(came) < len(expected):
-        came.update([peer.packet()])
-        assert came.items() <= expected.items()
-        if PINGREQ in came:
+    packets: dict[int, bytes] = {}
+    while len(packets) < len(expected):
+        packets.update([peer.packet()])
+        assert packets.items() <= expected.items()
+        if PINGREQ in packets:
             peer.send(packet(PINGRESP))
     peer.send(answer(PUBCOMP, packet_id))
     first, body = peer.packet_after_pings()

@@ -168,9 +168,9 @@ def test_both_directions_over_a_websocket(
     assert sender.publish([Publication(topic="t/x", payload=payload, qos=qos) for payload in payloads]) == {}
     received: list[bytes] = []
     while len(received) < len(payloads):
-        taken = receiver.take(500, 1 << 30, PATIENCE)
-        received += [message.publication.payload for message in taken]
-        receiver.acknowledge(taken)
+        arrivals = receiver.take(500, 1 << 30, PATIENCE)
+        received += [message.publication.payload for message in arrivals]
+        receiver.acknowledge(arrivals)
         receiver.complete(receiver.released())
     assert received == payloads
     assert receiver.stop(PATIENCE) and sender.stop(PATIENCE)

@@ -49,11 +49,11 @@ async def test_a_client_that_reconnects_during_a_purge_keeps_its_session(many: A
     """A client that reconnects before its turn is not purged. All others are, a few in each iteration of the event loop."""
     async with many as bridge:
         purge = asyncio.ensure_future(purge_clients(parts_of(bridge), PurgeClients(away_for=0.0)))
-        seen = []
+        session_counts = []
         while not purge.done() and len(bridge.service.sessions) > COUNT // 2:
             await asyncio.sleep(0)
-            seen.append(len(bridge.service.sessions))
-        assert {before - after for before, after in pairwise([COUNT, *seen])} <= {0, PURGES_AT_A_TURN}
+            session_counts.append(len(bridge.service.sessions))
+        assert {before - after for before, after in pairwise([COUNT, *session_counts])} <= {0, PURGES_AT_A_TURN}
         session = bridge.service.sessions[NAMES[-1]]
         session.state, before = SessionState.RESUMING, session.state  # as CONNECT does, during the purge
         answer = await purge

@@ -132,10 +132,10 @@ def test_each_message_is_browsed_once_however_many_wait(full: Scene, monkeypatch
     browsed, browse = [], MessageConsumer.browse
 
     def counted(consumer: MessageConsumer, wait: float = 0.0) -> Got | None:
-        got = browse(consumer, wait)
-        if got is not None:
-            browsed.append(got.MsgToken)
-        return got
+        message = browse(consumer, wait)
+        if message is not None:
+            browsed.append(message.MsgToken)
+        return message
 
     monkeypatch.setattr(MessageConsumer, "browse", counted)
     publish(full, 0, 1)

@@ -292,7 +292,7 @@ def test_a_request_is_answered_with_its_correl_id_or_its_msg_id(scene: Scene) ->
     )
     scene.broker.send(b"q", topic="ask", response_topic="answers/1", qos=1)
     scene.run(config, lambda: scene.depth("OUT") == 1 and scene.broker.quiet)
-    (message,) = scene.got("OUT")
+    (message,) = scene.take_messages("OUT")
     assert message.md.CorrelId == message.md.MsgId != cmqc.MQMI_NONE
 
 
@@ -407,7 +407,9 @@ def test_a_publication_without_the_name_of_its_publisher(scene: Scene) -> None:
     scene.publish("t/OUT", rfh2_of("client", 1, 1, None, user="bob") + b"3", Format=format_)
     until(lambda: runner.status.taken == 3, lambda: runner.status)
     scene.stop(runner)
-    assert [(message.md.UserIdentifier.rstrip(b" \0"), message.data[-1:]) for message in scene.got("OUT")] == [
+    assert [
+        (message.md.UserIdentifier.rstrip(b" \0"), message.data[-1:]) for message in scene.take_messages("OUT")
+    ] == [
         (b"alice", b"1"),
         (b"bob", b"3"),
     ]

@@ -57,16 +57,18 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize(("now", "lines", "kept"), [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES])
+@pytest.mark.parametrize(
+    ("now", "lines", "unchanged"), [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES]
+)
 async def test_a_change_affects_the_changed_mappings_only(
-    scene: Scene, now: dict[str, Any], lines: list[str], kept: set[str]
+    scene: Scene, now: dict[str, Any], lines: list[str], unchanged: set[str]
 ) -> None:
     mappings = Mappings(scene.environment)
     await mappings.start({"a": A, "b": B}, LINKS)
     before = threads(mappings)
     assert await mappings.apply({**now, "b": B}, LINKS) == lines
     after = threads(mappings)
-    assert {name for name in before if after.get(name) is before[name] is not None} == {*kept, "b"}
+    assert {name for name in before if after.get(name) is before[name] is not None} == {*unchanged, "b"}
     enabled = [name for name, config in {**now, "b": B}.items() if config.enabled]
     await happens(lambda: running(mappings, *enabled))
     assert [status.name for status in mappings.statuses() if status.state is RunnerState.DISABLED] == [
@@ -271,9 +273,9 @@ async def test_a_mapping_with_unchanged_options_remembers_reported_values(scene:
     await happens(lambda: running(mappings, "a"))
 
     async def publish(value: int, passed: int) -> None:
-        taken = mappings.statuses()[0].taken
+        taken_before = mappings.statuses()[0].taken
         scene.publish("a/1", b'{"v": %d}' % value, Persistence=1)
-        await happens(lambda: mappings.statuses()[0].taken == taken + 1)
+        await happens(lambda: mappings.statuses()[0].taken == taken_before + 1)
         assert scene.depth("OUT") == passed
 
     await publish(1, 1)
@@ -405,7 +407,7 @@ FROM_QUEUE = mapping_config({"queue": "IN"}, {"mqtt": "b", "link": "L"}, guarant
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "kept"),
+    ("before", "after", "is_subscribed"),
     [
         (A, mapping_config({"queue": "IN"}, {"mqtt": "a"}), False),
         (TO_LINK, FROM_QUEUE, False),
@@ -414,14 +416,14 @@ FROM_QUEUE = mapping_config({"queue": "IN"}, {"mqtt": "b", "link": "L"}, guarant
     ],
 )
 async def test_a_mapping_that_moves_to_another_shard_leaves_what_it_no_longer_uses(
-    scene: Scene, before: Any, after: Any, kept: bool
+    scene: Scene, before: Any, after: Any, is_subscribed: bool
 ) -> None:
     mappings = Mappings(scene.environment, 0)
     await mappings.start({"a": before, "c": C}, LINKS)
     await happens(lambda: running(mappings, "a", "c"))
     moved = after.model_copy(update={"shard": 1})
     assert await mappings.apply({"a": moved, "c": C}, LINKS) == ["mapping a moved to shard 1"]
-    assert mapping_subscriptions(scene.application, OWNER) == ({"a", "c"} if kept else {"c"})
+    assert mapping_subscriptions(scene.application, OWNER) == ({"a", "c"} if is_subscribed else {"c"})
     await mappings.stop()
 
 
@@ -431,7 +433,7 @@ async def test_a_session_that_another_shard_has_entered_stays(
 ) -> None:
     """The shard to which a mapping moves may be reloaded first."""
     ended: list[object] = []
-    monkeypatch.setattr(links, "end_session", lambda *what: bool(ended.append(what)) or True)
+    monkeypatch.setattr(links, "end_session", lambda *arguments: bool(ended.append(arguments)) or True)
     mappings, other = Mappings(scene.environment, 0), Mappings(MappingEnvironment(scene, "OTHER.XMITQ"), 1)
     await mappings.start({"b": B}, LINKS)
     await happens(lambda: running(mappings, "b"))
@@ -454,7 +456,7 @@ async def test_a_former_session_that_a_mapping_of_another_shard_may_use_is_not_s
 ) -> None:
     """Two bridges with one client identifier would end each other's connections."""
     ended: list[object] = []
-    monkeypatch.setattr(links, "end_session", lambda *what: bool(ended.append(what)))
+    monkeypatch.setattr(links, "end_session", lambda *arguments: bool(ended.append(arguments)))
     mappings = Mappings(scene.environment, 0)
     configured_links = {"L": LINK.model_copy(update={"client_id": "plant"})}
     await mappings.start({"b": B}, configured_links)
@@ -477,7 +479,7 @@ async def test_a_mapping_that_is_renamed_and_moved_keeps_its_session(
 ) -> None:
     """Both names use the client identifier of the link."""
     ended: list[object] = []
-    monkeypatch.setattr(links, "end_session", lambda *what: bool(ended.append(what)) or True)
+    monkeypatch.setattr(links, "end_session", lambda *arguments: bool(ended.append(arguments)) or True)
     configured_links = {"L": LINK.model_copy(update={"client_id": "plant"})}
     mappings = Mappings(scene.environment, 0)
     await mappings.start({"b": B}, configured_links)
@@ -493,7 +495,7 @@ async def test_a_link_with_another_address_leaves_its_session_at_the_old_one(
 ) -> None:
     """The address may be another name of the same broker, so the messages in the session are not discarded."""
     ended: list[object] = []
-    monkeypatch.setattr(links, "end_session", lambda *what: bool(ended.append(what)) or True)
+    monkeypatch.setattr(links, "end_session", lambda *arguments: bool(ended.append(arguments)) or True)
     mappings = Mappings(scene.environment)
     await mappings.start({"b": B}, LINKS)
     await happens(lambda: running(mappings, "b"))
@@ -528,7 +530,7 @@ async def test_the_session_of_a_mapping_removed_while_the_bridge_was_stopped_is_
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(links, "end_session", lambda *what: bool(ended.append(what)) or True)
+    monkeypatch.setattr(links, "end_session", lambda *arguments: bool(ended.append(arguments)) or True)
 
     async def life(mappings_of: dict[str, Any]) -> None:
         mappings = Mappings(scene.environment)

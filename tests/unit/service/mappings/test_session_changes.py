@@ -123,10 +123,10 @@ class Bridge:
         self.scene.killed = False
 
 
-async def happens(condition: Callable[[], bool], what: Callable[[], object]) -> None:
+async def happens(condition: Callable[[], bool], report: Callable[[], object]) -> None:
     before = asyncio.get_running_loop().time() + PATIENCE
     while not condition():
-        assert asyncio.get_running_loop().time() < before, what()
+        assert asyncio.get_running_loop().time() < before, report()
         await asyncio.sleep(0.002)
 
 
@@ -134,13 +134,13 @@ def arrivals(scene: Scene, network: BrokerNetwork, to: bool) -> Callable[[], Cou
     """Return a function that counts the received messages, at the brokers or on the queue."""
     arrived: Counter[bytes] = Counter()
 
-    def seen() -> Counter[bytes]:
+    def payload_counts() -> Counter[bytes]:
         if to:
             return released_payloads(network)
         arrived.update(scene.bodies("OUT"))
         return arrived
 
-    return seen
+    return payload_counts
 
 
 def released_payloads(network: BrokerNetwork) -> Counter[bytes]:
@@ -178,12 +178,12 @@ async def run_change(
     before = Setting(link, mapping=mapping(to, **first))
     session = network.at(A, "id-map")
     bridge = Bridge(scene, network)
-    seen = arrivals(scene, network, to)
+    payload_counts = arrivals(scene, network, to)
 
     def report() -> object:
         statuses = [] if bridge.mappings is None else bridge.mappings.statuses()
         return (
-            seen(),
+            payload_counts(),
             statuses,
             scene.depth("IN"),
             {key: vars(session_state) for key, session_state in network.sessions.items()},
@@ -206,13 +206,13 @@ async def run_change(
     await happens(bridge.runs, report)
     # The session exists even if nothing is in flight.
     send([b"first"], session, before.mapping.source)
-    await happens(lambda: seen()[b"first"] == 1 and session.quiet, report)
+    await happens(lambda: payload_counts()[b"first"] == 1 and session.quiet, report)
     network.fault, network.call = LinkFault(moment=moment), call
     send(OLD, session, before.mapping.source)
     if call:
         await happens(lambda: bool(network.fault.struck), report)
     else:
-        await happens(lambda: seen()[OLD[1]] == 1 and session.quiet, report)
+        await happens(lambda: payload_counts()[OLD[1]] == 1 and session.quiet, report)
         network.cut(A)
     if killed:
         await bridge.kill()
@@ -228,7 +228,7 @@ async def run_change(
         if setting is not None and setting.link.host == "b.invalid" and len(settings) > 1:
             # Packet identifiers of the session at A are used at B, too.
             send(NEW, network.at(B, "id-map"), setting.mapping.source)
-            await happens(lambda: all(seen()[payload] == 1 for payload in NEW), report)
+            await happens(lambda: all(payload_counts()[payload] == 1 for payload in NEW), report)
     assert setting is not None
     address = B if setting.link.host == "b.invalid" or fails_over else A
     client_id = setting.link.client_id.replace("{mapping}", setting.name)
@@ -238,17 +238,17 @@ async def run_change(
     if address == B:
         # Nothing waits for A.
         send(NEW, last, source)
-        await happens(lambda: all(seen()[payload] == 1 for payload in NEW), report)
+        await happens(lambda: all(payload_counts()[payload] == 1 for payload in NEW), report)
     network.restore(A)
     if outcome is ENDED and not to:
         await happens(lambda: not session.unacknowledged, report)
     if address == A:
         await happens(bridge.runs, report)
         send([b"newer 9"], last, source)
-        await happens(lambda: seen()[b"newer 9"] == 1, report)
+        await happens(lambda: payload_counts()[b"newer 9"] == 1, report)
 
     count = {ONCE: 1, THERE: 1, TWICE: 2, STAYS: 0, ENDED: 0, "new filter": 0}[outcome]
-    await happens(lambda: all(seen()[payload] >= count for payload in OLD), report)
+    await happens(lambda: all(payload_counts()[payload] >= count for payload in OLD), report)
     await happens(lambda: last.quiet and scene.depth(queue) == 0, report)
     if outcome in (ONCE, THERE) and to:
         await happens(lambda: session.quiet, report)
@@ -256,9 +256,9 @@ async def run_change(
         await happens(lambda: not any(status.unfinished for status in bridge.mappings.statuses()), report)
     assert bridge.mappings is not None
     await bridge.mappings.stop()
-    doubled = {payload for payload, number in seen().items() if number > 1}
+    doubled = {payload for payload, number in payload_counts().items() if number > 1}
     assert doubled == ({*OLD} if outcome is TWICE else set()), report()
-    assert all(seen()[payload] == count for payload in OLD), report()
+    assert all(payload_counts()[payload] == count for payload in OLD), report()
     if outcome is THERE:
         assert {*OLD} <= {*session.released_payloads}
     # The record of a former session is still valid when a mapping returns: only messages in flight are released.
@@ -337,10 +337,10 @@ async def test_a_mapping_is_renamed_and_renamed_back(
     first = Setting(LINK.model_copy(update={"client_id": client_id}), mapping=mapping(to))
     second = msgspec.structs.replace(first, name="renamed")
     session, bridge = network.at(A, client_id.replace("{mapping}", "map")), Bridge(scene, network)
-    seen = arrivals(scene, network, to)
+    payload_counts = arrivals(scene, network, to)
 
     def report() -> object:
-        return seen(), bridge.mappings and bridge.mappings.statuses(), vars(session)
+        return payload_counts(), bridge.mappings and bridge.mappings.statuses(), vars(session)
 
     def send(setting: Setting, *payloads: bytes) -> None:
         if to:
@@ -355,7 +355,7 @@ async def test_a_mapping_is_renamed_and_renamed_back(
     await bridge.configure(first)
     await happens(bridge.runs, report)
     send(first, b"first")
-    await happens(lambda: seen()[b"first"] == 1 and session.quiet, report)
+    await happens(lambda: payload_counts()[b"first"] == 1 and session.quiet, report)
     network.fault, network.call = LinkFault(moment=moment), call
     send(first, *OLD)
     await happens(lambda: bool(network.fault.struck), report)
@@ -364,20 +364,20 @@ async def test_a_mapping_is_renamed_and_renamed_back(
         network.restore(A)
         await happens(bridge.runs, report)
         send(second, b"renamed")
-        await happens(lambda: seen()[b"renamed"] == 1, report)
+        await happens(lambda: payload_counts()[b"renamed"] == 1, report)
         network.cut(A)
     await start(first)
     network.restore(A)
     await happens(bridge.runs, report)
     send(first, b"newer 1", b"newer 2")
-    await happens(lambda: seen()[b"newer 2"] == 1 and session.quiet, report)
+    await happens(lambda: payload_counts()[b"newer 2"] == 1 and session.quiet, report)
     assert bridge.mappings is not None
     await happens(lambda: not any(status.unfinished for status in bridge.mappings.statuses()), report)
     await bridge.mappings.stop()
     # The session of the other name ends with messages that only the broker has.
     ended = not to and state == 1 and client_id != "id"
-    assert [seen()[payload] for payload in OLD] == ([0, 0] if ended else [1, 1]), report()
-    assert max(seen().values()) == 1, report()
+    assert [payload_counts()[payload] for payload in OLD] == ([0, 0] if ended else [1, 1]), report()
+    assert max(payload_counts().values()) == 1, report()
     assert scene.depth(DEAD_LETTERS) == 0
     assert network.failures == []
 
@@ -448,12 +448,14 @@ async def test_a_source_is_released_after_its_unfinished_messages_were_moved(
     await happens(lambda: bool(unfinished()) or after is not None, report)
     network.restore(A)
     # A message after the batch may have remained in the former source, which is no longer read.
-    taken = OLD[:1]
+    moved_payloads = OLD[:1]
     if after is not None:
         await happens(bridge.runs, report)
         send(after, [b"newer"])
-        taken = [*taken, b"newer"]
-    await happens(lambda: {*taken} <= {*session.released_payloads} and session.quiet and not unfinished(), report)
+        moved_payloads = [*moved_payloads, b"newer"]
+    await happens(
+        lambda: {*moved_payloads} <= {*session.released_payloads} and session.quiet and not unfinished(), report
+    )
     subscribed = {"map"} if after is not None and "topic" in after else set()
     await happens(lambda: mapping_subscriptions(scene.application, OWNER) == subscribed, report)
     assert bridge.mappings is not None
@@ -488,17 +490,17 @@ async def test_a_session_whose_subscription_is_no_longer_read_is_ended(
     before, after = Setting(mapping=mapping(False)), ENDS[change]
     arrived: Counter[bytes] = Counter()
 
-    def seen() -> Counter[bytes]:
+    def payload_counts() -> Counter[bytes]:
         arrived.update(scene.bodies("OUT"))
         return arrived
 
     def report() -> object:
-        return seen(), bridge.mappings and bridge.mappings.statuses(), vars(session)
+        return payload_counts(), bridge.mappings and bridge.mappings.statuses(), vars(session)
 
     await bridge.configure(before)
     await happens(bridge.runs, report)
     session.send(b"first")
-    await happens(lambda: seen()[b"first"] == 1 and session.quiet, report)
+    await happens(lambda: payload_counts()[b"first"] == 1 and session.quiet, report)
     network.fault, network.call = LinkFault(moment=moment), call
     session.send(*OLD)
     await happens(lambda: bool(network.fault.struck), report)
@@ -513,7 +515,7 @@ async def test_a_session_whose_subscription_is_no_longer_read_is_ended(
     if back:
         await happens(bridge.runs, report)
         session.send(b"newer")
-        await happens(lambda: seen()[b"newer"] == 1 and session.quiet, report)
+        await happens(lambda: payload_counts()[b"newer"] == 1 and session.quiet, report)
     elif change.startswith("to that broker"):
         await happens(bridge.runs, report)
         scene.put("IN2", b"newer", Persistence=1)
@@ -524,7 +526,7 @@ async def test_a_session_whose_subscription_is_no_longer_read_is_ended(
     await happens(lambda: not any(status.unfinished for status in bridge.mappings.statuses()), report)
     await bridge.mappings.stop()
     count = 0 if results("mapping removed, and added again", "from the broker")[state] is ENDED else 1
-    assert [seen()[payload] for payload in OLD] == [count, count], report()
+    assert [payload_counts()[payload] for payload in OLD] == [count, count], report()
     assert scene.depth(DEAD_LETTERS) == 0
     assert network.failures == []
 

@@ -11,9 +11,9 @@ from bridge.service.spans import TraceContext, child_of, sampled
 def test_a_part_of_all_messages_starts_a_trace(sample: float) -> None:
     """Six standard deviations are tolerated."""
     messages = 100_000
-    taken = sampled(sample, messages)
-    assert taken == sorted(set(taken)) and set(taken) <= set(range(messages))
-    assert abs(len(taken) - messages * sample) <= 6 * (messages * sample * (1 - sample)) ** 0.5
+    indexes = sampled(sample, messages)
+    assert indexes == sorted(set(indexes)) and set(indexes) <= set(range(messages))
+    assert abs(len(indexes) - messages * sample) <= 6 * (messages * sample * (1 - sample)) ** 0.5
 
 
 def test_a_child_is_in_the_trace_of_its_parent() -> None:

@@ -186,8 +186,8 @@ def test_the_error_keeps_no_other_object_alive() -> None:
         assert error is not None
         assert error.__traceback__ is None
         assert error.__context__ is None
-        gone = weakref.ref(buffer)
+        reference = weakref.ref(buffer)
         del buffer
-        assert gone() is None
+        assert reference() is None
     finally:
         gc.enable()

@@ -243,8 +243,8 @@ def test_opening_requires_the_authorities_of_the_options(
     app.ok("DEFINE TOPIC(NEWS) TOPICSTR('news')")
     app.ok("DEFINE QALIAS(NEWS) TARGET(NEWS) TARGTYPE(TOPIC)")
     if grants:
-        what, authorities = grants.split()
-        kind, profile = ("QMGR", "MQB1") if what == "QMGR" else ("QUEUE", "Q" if what == "QUEUE" else what)
+        subject, authorities = grants.split()
+        kind, profile = ("QMGR", "MQB1") if subject == "QMGR" else ("QUEUE", "Q" if subject == "QUEUE" else subject)
         grant(app, "PRINCIPAL('app')", profile, authorities, kind)
     assert refusal(app, "app", od, options) == missing
 

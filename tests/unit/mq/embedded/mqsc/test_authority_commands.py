@@ -141,7 +141,7 @@ def test_invalid_commands_are_rejected(manager: Manager, command: str, number: s
     assert not manager.itself.objects.authority_records.granted
 
 
-@pytest.mark.parametrize(("manner", "left"), [("", 1), ("AUTHREC(YES)", 1), ("AUTHREC(NO)", 2)])
+@pytest.mark.parametrize(("manner", "record_count"), [("", 1), ("AUTHREC(YES)", 1), ("AUTHREC(NO)", 2)])
 @pytest.mark.parametrize(
     ("definition", "kind"),
     [
@@ -152,7 +152,7 @@ def test_invalid_commands_are_rejected(manager: Manager, command: str, number: s
     ],
 )
 def test_records_are_deleted_with_their_object(
-    manager: Manager, definition: str, kind: str, manner: str, left: int
+    manager: Manager, definition: str, kind: str, manner: str, record_count: int
 ) -> None:
     """Records of that name only. A generic profile applies to other objects, too."""
     manager.ok(f"DEFINE {definition}")
@@ -160,6 +160,6 @@ def test_records_are_deleted_with_their_object(
         manager.ok(f"SET AUTHREC PROFILE('{profile}') OBJTYPE({kind}) GROUP('apps') AUTHADD(ALL)")
     manager.refused(f"DELETE {definition.split()[0]} AUTHREC(PERHAPS)", "AMQ8405I")
     manager.ok(f"DELETE {definition.split()[0]} {manner}")
-    assert len(held(manager)) == left
+    assert len(held(manager)) == record_count
     manager.restart()
-    assert len(held(manager)) == left
+    assert len(held(manager)) == record_count

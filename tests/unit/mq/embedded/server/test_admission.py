@@ -259,9 +259,11 @@ def test_applications_connect_with_tls(tls: Tls, file: Path, tmp_path: Path) -> 
         connection.disconnect()
 
 
-@pytest.mark.parametrize("what", ["plain", "other authority", "other name", "no certificate", "certificate of another"])
+@pytest.mark.parametrize(
+    "fault", ["plain", "other authority", "other name", "no certificate", "certificate of another"]
+)
 def test_invalid_tls_clients_are_rejected(
-    what: str, tls: Tls, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    fault: str, tls: Tls, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each is rejected with an error of the client or in the log, and does not affect others."""
     required = {"client_certificates": "required", "ca_file": tls.authority.file}
@@ -282,12 +284,12 @@ def test_invalid_tls_clients_are_rejected(
                 )
             ),
         }
-        place = ("127.0.0.1", manager.port) if what == "other name" else where
+        place = ("127.0.0.1", manager.port) if fault == "other name" else where
         with pytest.raises(MQError) as refused:
-            RemoteConnection(place, tls=contexts[what])
+            RemoteConnection(place, tls=contexts[fault])
         assert refused.value.reason in (cmqc.MQRC_SSL_INITIALIZATION_ERROR, cmqc.MQRC_CONNECTION_BROKEN)
         RemoteConnection(where, tls=tls.client("app")).disconnect()
-    if what != "other name":  # of which the listener learns only at the end of the handshake
+    if fault != "other name":  # of which the listener learns only at the end of the handshake
         assert "rejected an MQ application at 127.0.0.1: TLS: " in caplog.text
 
 

@@ -143,8 +143,8 @@ def test_short_byte_fields_are_padded(connection: Connection) -> None:
         MQOD(ObjectName="Q"), cmqc.MQOO_OUTPUT | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_SET_ALL_CONTEXT
     )
     connection.put(handle, Message(md, b"x"), cmqc.MQPMO_SET_ALL_CONTEXT)
-    got = connection.get(handle, GetOptions()).md
-    assert [getattr(got, name) for name in fields] == [
+    message_md = connection.get(handle, GetOptions()).md
+    assert [getattr(message_md, name) for name in fields] == [
         value.ljust(32 if name == "AccountingToken" else 24, b"\0") for name, value in fields.items()
     ]
 

@@ -46,12 +46,12 @@ def test_unfinished_calls_end_with_their_connection(begin: bytes, tmp_path: Path
         ends.set()
         busy.result(PATIENCE)
 
-        def left() -> tuple[int, int, set[str]]:
+        def open_objects() -> tuple[int, int, set[str]]:
             with manager.lock:
                 objects = manager.objects
                 return len(served._server.connections), len(objects.topics.subscriptions), set(objects.queues) - before
 
-        eventually(left, (0, 0, set()))
+        eventually(open_objects, (0, 0, set()))
 
 
 def keep_the_disk_busy(directory: Path, ends: threading.Event) -> None:

@@ -71,7 +71,7 @@ def test_a_connection_is_subtracted_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("addresses", "taken"),
+    ("addresses", "admitted_count"),
     [
         (["192.0.2.1", "192.0.2.1", "192.0.2.1"], 2),
         (["192.0.2.1", "::ffff:192.0.2.1", "192.0.2.1"], 2),
@@ -79,10 +79,10 @@ def test_a_connection_is_subtracted_once() -> None:
         (["2001:db8::1", "2001:db8:0:1::1", "2001:db8:0:2::1"], 3),
     ],
 )
-def test_connections_of_an_address_are_limited(addresses: list[str], taken: int) -> None:
+def test_connections_of_an_address_are_limited(addresses: list[str], admitted_count: int) -> None:
     """An IPv6 /64 counts as one address."""
     admission = Admission(ListenerConfig(max_connections_per_address=2))
-    assert len([address for address in addresses if admission.take(address) is not None]) == taken
+    assert len([address for address in addresses if admission.take(address) is not None]) == admitted_count
 
 
 KNOWN = protocol.frame(protocol.ConnectCall(protocol.PROTOCOL_VERSION, "flood", "", "meter", b"right"))

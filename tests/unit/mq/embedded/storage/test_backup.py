@@ -54,8 +54,8 @@ def mqbridge(*words: object) -> Result:
 
 
 def test_a_stopped_queue_manager_is_restored_unchanged(written: Path, file: Path, tmp_path: Path) -> None:
-    contents, kept = restore(file, tmp_path / "new" / "place")
-    assert (contents.messages, contents.version, kept) == (len(BODIES), SCHEMA_VERSION, None)
+    contents, former_directory = restore(file, tmp_path / "new" / "place")
+    assert (contents.messages, contents.version, former_directory) == (len(BODIES), SCHEMA_VERSION, None)
     manager = started(tmp_path / "new" / "place")
     assert bodies(manager) == BODIES
     manager.close()
@@ -133,9 +133,9 @@ def test_an_existing_queue_manager_is_not_overwritten_or_is_kept(written: Path, 
     manager.close()
     with pytest.raises(StoreError, match="--force"):
         restore(file, place)
-    _, kept = restore(file, place, force=True)
-    assert kept is not None
-    for directory, expected in ((place, BODIES), (kept, [b"of the old one"])):
+    _, former_directory = restore(file, place, force=True)
+    assert former_directory is not None
+    for directory, expected in ((place, BODIES), (former_directory, [b"of the old one"])):
         manager = started(directory)
         assert bodies(manager) == expected
         manager.close()
@@ -148,9 +148,9 @@ def test_the_log_of_a_killed_queue_manager_is_not_applied_to_the_restored_one(fi
     shutil.copytree(place, killed)
     manager.close()
     assert (killed / "queuemanager.db-wal").stat().st_size
-    _, kept = restore(file, killed, force=True)
-    assert kept is not None
-    for directory, expected in ((killed, BODIES), (kept, [b"in the write-ahead log"])):
+    _, former_directory = restore(file, killed, force=True)
+    assert former_directory is not None
+    for directory, expected in ((killed, BODIES), (former_directory, [b"in the write-ahead log"])):
         manager = started(directory)
         assert bodies(manager) == expected
         manager.close()

@@ -114,7 +114,7 @@ def test_no_acknowledged_message_is_lost_silently(
         shutil.copytree(killed, directory)
         if not (directory / name).exists() or not (directory / name).stat().st_size:
             return
-        what = f"MQBRIDGE_TEST_SEED={number}: {name} {change(directory / name, random.Random(number))}"
+        label = f"MQBRIDGE_TEST_SEED={number}: {name} {change(directory / name, random.Random(number))}"
         try:
             findings = verify(directory)
             verified = bool(findings.damage or findings.missing)
@@ -123,10 +123,10 @@ def test_no_acknowledged_message_is_lost_silently(
         try:
             manager = QueueManager("MQB1", directory)
         except StoreError as error:
-            assert verified, f"{what}: verify does not find {error}"
-            assert name not in WITHOUT_CONTENT, f"{what}: {error}"
+            assert verified, f"{label}: verify does not find {error}"
+            assert name not in WITHOUT_CONTENT, f"{label}: {error}"
         else:
-            assert contents(manager) == expected, what
+            assert contents(manager) == expected, label
             manager.close()
         shutil.rmtree(directory)
 

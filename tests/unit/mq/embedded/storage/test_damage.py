@@ -149,8 +149,8 @@ def test_a_newer_layout_is_rejected(copy: Path) -> None:
 
 def test_a_directory_of_layout_1_is_upgraded(tmp_path: Path) -> None:
     """Written by the bridge at commit a300485: 20 messages put, 5 taken, a subscription, a retained publication."""
-    kept = Path(__file__).parent / "data" / "layout-1.db"
-    shutil.copy(kept, tmp_path / "queuemanager.db")
+    original = Path(__file__).parent / "data" / "layout-1.db"
+    shutil.copy(original, tmp_path / "queuemanager.db")
     for _ in range(2):
         manager = QueueManager("MQB1", tmp_path)
         try:

@@ -59,18 +59,18 @@ def test_committed_messages_exist_once_after_each_of_several_kills(tmp_path: Pat
         promised |= {pair for _, pair in child.lines}
         with opened(tmp_path) as queue_manager:
             connection = EmbeddedConnection(queue_manager)
-            taken, other = drained(connection, "TAKEN"), drained(connection, "OTHER")
-            assert len(taken) == len(set(taken))
-            assert sorted(taken) == sorted(other), "both puts of a unit of work, or none"
-            assert promised <= set(taken)
-            assert not [pair for pair in taken if pair.endswith(("open", "soft"))]
-            assert not [pair for pair in taken if int(pair.split(".")[2]) % 7 == 3], "backed out"
+            taken_names, other = drained(connection, "TAKEN"), drained(connection, "OTHER")
+            assert len(taken_names) == len(set(taken_names))
+            assert sorted(taken_names) == sorted(other), "both puts of a unit of work, or none"
+            assert promised <= set(taken_names)
+            assert not [pair for pair in taken_names if pair.endswith(("open", "soft"))]
+            assert not [pair for pair in taken_names if int(pair.split(".")[2]) % 7 == 3], "backed out"
             # Commits in progress when the process was killed: at most one unit per thread.
-            assert len(set(taken) - promised) <= 6 * (run + 1)
+            assert len(set(taken_names) - promised) <= 6 * (run + 1)
             for thread in range(6):
-                numbers = [int(pair.split(".")[2]) for pair in taken if pair.startswith(f"{run}.{thread}.")]
+                numbers = [int(pair.split(".")[2]) for pair in taken_names if pair.startswith(f"{run}.{thread}.")]
                 assert numbers == sorted(numbers), "in the order of the puts"
-            promised = set(taken)
+            promised = set(taken_names)
 
 
 REMOVING = """
@@ -102,20 +102,20 @@ def test_removed_messages_do_not_return_while_rows_are_deleted_and_moved(tmp_pat
     with opened(tmp_path) as queue_manager:
         define(EmbeddedConnection(queue_manager), "DEFINE QLOCAL(IN) MAXDEPTH(99999999)")
     put_names: set[str] = set()
-    taken: set[str] = set()
+    taken_names: set[str] = set()
     perhaps: set[str] = set()
     for run in range(4):
         child = Child(REMOVING, tmp_path, str(run))
         child.read(1500)
         child.kill()
         put_names |= {line[1] for line in child.lines if line[0] == "put"}
-        taken |= {line[1] for line in child.lines if line[0] == "taken"}
+        taken_names |= {line[1] for line in child.lines if line[0] == "taken"}
         perhaps |= {line[1] for line in child.lines if line[0] == "taking"}
         rows = sqlite3.connect(tmp_path / "queuemanager.db").execute("SELECT count(*) FROM batch").fetchone()[0]
         with opened(tmp_path) as queue_manager:
             names = drained(EmbeddedConnection(queue_manager), "IN")
             assert len(names) == len(set(names))
-            assert not taken & set(names), "came back"
+            assert not taken_names & set(names), "came back"
             assert put_names - perhaps <= set(names), "lost"
             # Each commit creates a row. On a slow machine, rows contain fewer messages, so the number of removed messages
             # counts.
@@ -123,7 +123,7 @@ def test_removed_messages_do_not_return_while_rows_are_deleted_and_moved(tmp_pat
             for stored in queue_manager.retained.values():
                 assert stored.message.data.decode() not in names
                 assert stored.message.data.decode() in perhaps
-            taken |= put_names - set(names)
+            taken_names |= put_names - set(names)
 
 
 DEFINING = """
@@ -157,7 +157,9 @@ def test_definitions_durable_subscriptions_and_retained_publications_survive(tmp
     child.read(40)
     child.kill()
     numbers = {int(number) for word, number in (line for line in child.lines if len(line) == 2) if word == "made"}
-    gone = {int(number) for word, number in (line for line in child.lines if len(line) == 2) if word == "gone"}
+    deleted_numbers = {
+        int(number) for word, number in (line for line in child.lines if len(line) == 2) if word == "gone"
+    }
     assert len(numbers) > 20
     with opened(tmp_path) as queue_manager:
         connection = EmbeddedConnection(queue_manager)
@@ -171,7 +173,7 @@ def test_definitions_durable_subscriptions_and_retained_publications_survive(tmp
             resume = MQSD(Options=cmqc.MQSO_RESUME | cmqc.MQSO_DURABLE | cmqc.MQSO_MANAGED, SubName=f"mine{number}")
             _, handle = connection.subscribe(resume)
             assert connection.get(handle, GetOptions()).data == f"p{number}".encode()
-            if number in gone:
+            if number in deleted_numbers:
                 assert f"S{number}" not in queue_manager.objects.topics.subscriptions
                 assert f"s/{number}" not in queue_manager.retained
             elif number != max(numbers):  # the last one may have been in progress
@@ -179,8 +181,12 @@ def test_definitions_durable_subscriptions_and_retained_publications_survive(tmp
                 assert queue_manager.retained[f"s/{number}"].message.data == f"p{number}".encode()
             publish(connection, f"s/{number}", b"after")
             assert connection.get(handle, GetOptions()).data == b"after"
-            if number in gone or number != max(numbers):  # the DELETE of the last one may be committed but not reported
-                assert drained(connection, f"A{number}")[-1] == ("after" if number not in gone else f"p{number}")
+            if number in deleted_numbers or number != max(
+                numbers
+            ):  # the DELETE of the last one may be committed but not reported
+                assert drained(connection, f"A{number}")[-1] == (
+                    "after" if number not in deleted_numbers else f"p{number}"
+                )
 
 
 # Two processes --------------------------------------------------------------------------------------------------------

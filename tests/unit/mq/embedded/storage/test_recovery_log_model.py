@@ -224,7 +224,10 @@ class JournalMachine(RuleBasedStateMachine):
 
     @invariant()
     def retained_publications_are_the_latest(self) -> None:
-        contents = {topic: (kept.message.data, kept.persistent) for topic, kept in self.manager.retained.items()}
+        contents = {
+            topic: (publication.message.data, publication.persistent)
+            for topic, publication in self.manager.retained.items()
+        }
         assert contents == self.retained
         queue = self.manager.objects.queues[RETAINED_QUEUE]
         assert {stored.topic: stored for stored in queue.messages()} == self.manager.retained
