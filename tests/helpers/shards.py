@@ -322,7 +322,13 @@ def received(members: Sequence[RawClient], count: int) -> list[list[bytes]]:
 def assert_nothing_is_left(bridge: RemoteBridgeProcess) -> None:
     """Wait until the last requests are done. Then no subscription exists, and no message waits."""
     until(lambda: "AMQ8147E" in bridge.run_mq("display", "SUB(*)").stderr.decode())
-    for queue in ("SHARE.MEMBERS", "TRANSMIT.QUEUE.0", "TRANSMIT.QUEUE.1"):
-        bridge.wait_for_depth(f"SYSTEM.MQTT.{queue}", 0)
+    names = [f"SYSTEM.MQTT.{name}" for name in ("SHARE.MEMBERS", "TRANSMIT.QUEUE.0", "TRANSMIT.QUEUE.1")]
+
+    def waiting() -> dict[str, list[Any]]:
+        return {name: messages for name in names if (messages := bridge.messages(name))}
+
+    until(lambda: not waiting(), waiting)
+    for name in names:
+        bridge.wait_for_depth(name, 0)  # also without uncommitted messages
     queues = bridge.mq_json("display", "QLOCAL(*)", "CURDEPTH")
     assert not [row for row in queues if row["QUEUE"].startswith("SYSTEM.MANAGED.")]
