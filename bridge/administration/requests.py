@@ -452,7 +452,7 @@ class RunCommands(Request[None], tag="mqsc run"):
 class DeadLetterRequest(Request[T_co]):
     """A request for dead-lettered messages. All given fields must match."""
 
-    #: identifiers of messages (`Letter.name`)
+    #: identifiers of messages (`DeadLetterMessage.name`)
     ids: list[str] = field(default_factory=list)
     #: name or number of an MQRC
     reason: str = ""

@@ -122,7 +122,7 @@ def write(config: ArchiveConfig, reader: BatchReader, reports: ProcessReports) -
             if batch is None:
                 break
             writer.take(events_of(batch), len(batch))
-        writer.look()
+        writer.maintain()
     writer.close()
     return 0
 

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 #: Lock file of the directory, held by the process that writes there.
 LOCK = ".lock"
 #: Seconds between attempts to lock the directory.
-LOOK_INTERVAL = 0.2
+POLL_INTERVAL = 0.2
 #: Size of a row group: number of rows, and bytes of their messages.
 GROUP_ROWS, GROUP_BYTES = 50_000, 16 * 1024 * 1024
 #: Number of rows converted to Arrow columns at a time. Rows need more memory than columns.
@@ -137,7 +137,7 @@ class ArchiveWriter:
                 waits = True
             if give_up():
                 return False
-            time.sleep(LOOK_INTERVAL)
+            time.sleep(POLL_INTERVAL)
         for file in unfinished_files(self.directory):
             file.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # `_make_visible` tries again, and reports the error
@@ -180,7 +180,7 @@ class ArchiveWriter:
             case events.SessionSnapshot():  # no rows: see `take`
                 return []
 
-    def look(self) -> None:
+    def maintain(self) -> None:
         """Finish the file, and remove expired files, if it is time."""
         if self._unfinished and time.monotonic() - self._file_since >= self.config.roll.time:
             self._finish()
@@ -190,7 +190,7 @@ class ArchiveWriter:
             self._sweep(timedelta(days=self.config.retention_days))
 
     def due(self) -> float | None:
-        """Return the seconds until the next call of `look` is due, or None if none is due before the next event."""
+        """Return the seconds until the next call of `maintain` is due, or None if none is due before the next event."""
         moments = []
         if self._unfinished:
             moments.append(self._file_since + self.config.roll.time)

@@ -22,7 +22,7 @@ from bridge.files import sync
 
 if TYPE_CHECKING:
     from bridge.config.models import Configuration
-    from bridge.mq.dead_letter import Letter, Selection
+    from bridge.mq.dead_letter import DeadLetterMessage, Selection
     from bridge.mq.dead_letter_queue import DeadLetterQueue, Retried
     from bridge.wire.mq import MQMD
 
@@ -314,17 +314,17 @@ def _opened(
         yield DeadLetterQueue(connection, name), connection_config
 
 
-def _row(letter: Letter) -> tuple[str | int, ...]:
+def _row(letter: DeadLetterMessage) -> tuple[str | int, ...]:
     reason = f"{letter.reason_name} ({letter.reason})" if letter.has_header else "no MQDLH"
     return moment(letter.dead_lettered), reason, _place(letter), letter.size, letter.topic, letter.name
 
 
-def _place(letter: Letter) -> str:
+def _place(letter: DeadLetterMessage) -> str:
     at = f" at {letter.destination_queue_manager}" if letter.destination_queue_manager else ""
     return letter.destination + at
 
 
-def _facts(letter: Letter) -> list[tuple[str, object]]:
+def _facts(letter: DeadLetterMessage) -> list[tuple[str, object]]:
     return [
         ("id", letter.name),
         ("reason", f"{letter.reason_name} ({letter.reason})" if letter.has_header else "none"),
@@ -357,7 +357,7 @@ class Export:
         self._directory = path if path.is_dir() else path.parent
         self._file: IO[bytes] | None = None if path.is_dir() else _created(path)
 
-    def write(self, letter: Letter, md: MQMD, body: bytes) -> None:
+    def write(self, letter: DeadLetterMessage, md: MQMD, body: bytes) -> None:
         """Write a message as a line of JSON. Raises OSError."""
         from bridge.mq.dead_letter import exported
 

@@ -174,7 +174,7 @@ _PUT_APPL_NAME_LENGTH = 28
 HEADER_LENGTH = MQDLH_LAYOUT.length
 
 
-class Letter(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A dead-lettered message, as commands, the console and JSON show it.
 
     `id` is the MsgId in hexadecimal digits. `stamp` is the PutDate and PutTime of the MQMD, which distinguishes messages with
@@ -221,7 +221,7 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """Criteria for dead-lettered messages, which must all match. None and empty criteria match every message."""
 
-    #: `Letter.id`, or `Letter.name` if MsgIds are not unique
+    #: `DeadLetterMessage.id`, or `DeadLetterMessage.name` if MsgIds are not unique
     ids: Collection[str] = ()
     #: numbers of reasons
     reasons: Collection[int] = ()
@@ -241,7 +241,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         others = (self.queue, self.client, self.topic_filter, self.older_than, self.newer_than)
         return not self.ids and not self.reasons and all(criterion is None for criterion in others)
 
-    def chooses(self, letter: Letter, now: float) -> bool:
+    def chooses(self, letter: DeadLetterMessage, now: float) -> bool:
         """Return whether a message matches. `now` is in seconds since the epoch."""
         if self.ids and letter.id not in self.ids and letter.name not in self.ids:
             return False
@@ -269,7 +269,7 @@ def header_of(md: MQMD, data: bytes) -> MQDLH | None:
         return None
 
 
-def read_letter(md: MQMD, data: bytes, length: int) -> Letter:
+def read_letter(md: MQMD, data: bytes, length: int) -> DeadLetterMessage:
     """Return the description of a message. `data` may be truncated after the headers. `length` is the full length."""
     header = header_of(md, data)
     put_time = seconds_of(md.PutDate, md.PutTime)
@@ -290,7 +290,7 @@ def read_letter(md: MQMD, data: bytes, length: int) -> Letter:
         }
     # The later time is that of the dead-lettering. The program that did it determines which header contains the time.
     other = seconds_of(header.PutDate, header.PutTime) if header is not None else put_time
-    return Letter(
+    return DeadLetterMessage(
         id=md.MsgId.hex().upper(),
         stamp=characters(md.PutDate) + characters(md.PutTime),
         has_header=header is not None,
@@ -414,7 +414,7 @@ def _literal(pattern: str) -> str:
     return pattern.replace("[", "[[]").replace("?", "[?]")
 
 
-def exported(letter: Letter, md: MQMD, data: bytes) -> bytes:
+def exported(letter: DeadLetterMessage, md: MQMD, data: bytes) -> bytes:
     """Return a message as a line of JSON: `letter` contains its description, `data` its bytes in base64."""
     view = {"letter": letter, **MessageView(md, data).json(), "data": base64.b64encode(data).decode()}
     return msgspec.json.encode(view) + b"\n"

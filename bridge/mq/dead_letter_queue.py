@@ -17,7 +17,7 @@ import msgspec
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.config.queue_manager import DEFAULT_TRANSMISSION_QUEUE
 from bridge.mq.dead_letter import (
-    Letter,
+    DeadLetterMessage,
     Selection,
     as_name,
     characters,
@@ -80,7 +80,7 @@ class Destinations:
         #: mapping -> queue of its subscription, "" if it has none, or the reason why it cannot be inquired
         self._subscribed: dict[str, str | NoDestination] = {}
 
-    def of(self, letter: Letter, message: Message) -> Redelivery:
+    def of(self, letter: DeadLetterMessage, message: Message) -> Redelivery:
         """Return the message to put for a dead-lettered message, and its destination. Raises NoDestination or MQError.
 
         A refused publication (`refused_to_dead_letters`) is published again. A message that a mapping failed to map returns
@@ -105,7 +105,7 @@ class Destinations:
             raise NoDestination("its MQDLH contains no destination; hint: specify a queue with --to")
         return Redelivery(Destination(name, queue_manager="" if manager == self._queue_manager else manager), message)
 
-    def _publication(self, letter: Letter, message: Message) -> Redelivery | None:
+    def _publication(self, letter: DeadLetterMessage, message: Message) -> Redelivery | None:
         """Return the publication if the dead-lettered message is a refused publication, otherwise None.
 
         Its RFH2 contains the topic string, its MQDLH the beginning of the topic string. A message with mqps.Sud (subscription
@@ -136,7 +136,7 @@ class Destinations:
         topic = Destination(letter.topic, is_topic=True)
         return Redelivery(topic, Message(described, data), retain=is_set(mqps.get("Ret", "")))
 
-    def _source(self, letter: Letter) -> str | None:
+    def _source(self, letter: DeadLetterMessage) -> str | None:
         """Return the source queue of the mapping that dead-lettered a message, or None. Raises NoDestination."""
         mapping = letter.put_by
         if not mapping or mapping == "mqbridge":
@@ -219,7 +219,7 @@ class RetryOutcome(StrEnum):
 class Retried(msgspec.Struct, frozen=True, kw_only=True):
     """A message that was retried, and its outcome."""
 
-    letter: Letter
+    letter: DeadLetterMessage
     #: the destination, in words
     place: str
     outcome: RetryOutcome = RetryOutcome.DELIVERED
@@ -230,7 +230,7 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
 class _PendingRetry(msgspec.Struct, frozen=True):
     """A message that was put to a queue from which a mapping or the bridge gets messages."""
 
-    letter: Letter
+    letter: DeadLetterMessage
     delivery: Redelivery
     #: the MQMD and the MQDLH that the message had on the dead-letter queue
     md: MQMD
@@ -252,24 +252,28 @@ class DeadLetterQueue:
                 " ALTER QMGR DEADQ('SYSTEM.DEAD.LETTER.QUEUE')",
             )
 
-    def browse(self, selection: Selection, *, count: int | None = None) -> Iterator[Letter]:
+    def browse(self, selection: Selection, *, count: int | None = None) -> Iterator[DeadLetterMessage]:
         """Yield the selected messages in queue order, at most `count`. Only headers are read. Raises MQError."""
         for letter, _, _ in islice(self._walk(_BROWSE, selection, HEADERS), count):
             yield letter
 
-    def read(self, selection: Selection, *, count: int | None = None) -> Iterator[tuple[Letter, MQMD, bytes]]:
+    def read(
+        self, selection: Selection, *, count: int | None = None
+    ) -> Iterator[tuple[DeadLetterMessage, MQMD, bytes]]:
         """Yield the selected messages with MQMD and data, including the MQDLH. Raises MQError."""
         for letter, message, _ in islice(self._walk(_BROWSE, selection, None), count):
             yield letter, message.md, message.data
 
-    def take(self, selection: Selection, *, count: int | None = None) -> Iterator[tuple[Letter, MQMD, bytes]]:
+    def take(
+        self, selection: Selection, *, count: int | None = None
+    ) -> Iterator[tuple[DeadLetterMessage, MQMD, bytes]]:
         """Get the selected messages under syncpoint. The caller commits or backs out. Raises MQError.
 
         Messages that another application gets meanwhile are skipped.
         """
         yield from islice(self._taken(selection), count)
 
-    def _taken(self, selection: Selection) -> Iterator[tuple[Letter, MQMD, bytes]]:
+    def _taken(self, selection: Selection) -> Iterator[tuple[DeadLetterMessage, MQMD, bytes]]:
         for _, _, handle in self._walk(_TAKE, selection, HEADERS):
             message = self._get(handle)
             if message is not None:
@@ -279,7 +283,7 @@ class DeadLetterQueue:
         """Commit the unit of work. Raises MQError."""
         self._connection.commit()
 
-    def delete(self, selection: Selection, *, count: int | None = None) -> Iterator[Letter]:
+    def delete(self, selection: Selection, *, count: int | None = None) -> Iterator[DeadLetterMessage]:
         """Delete messages, each in its own unit of work, and yield them. Raises MQError."""
         for letter, _, _ in self.take(selection, count=count):
             self._connection.commit()
@@ -318,7 +322,7 @@ class DeadLetterQueue:
         yield from self._outcomes(pending_retries, transmission_queue, timeout)
 
     def _retry(
-        self, letter: Letter, md: MQMD, data: bytes, to: str, destinations: Destinations
+        self, letter: DeadLetterMessage, md: MQMD, data: bytes, to: str, destinations: Destinations
     ) -> Retried | _PendingRetry:
         place = f"queue {to}" if to else letter.destination or "(none)"
         try:
@@ -435,7 +439,7 @@ class DeadLetterQueue:
         finally:
             self._close(handle)
 
-    def _restore_time(self, letter: Letter, whole: Got, pending: _PendingRetry) -> Letter:
+    def _restore_time(self, letter: DeadLetterMessage, whole: Got, pending: _PendingRetry) -> DeadLetterMessage:
         """Put a message back with its previous dead-letter time and commit. Return its new description."""
         message = with_dead_letter_time(whole.md, whole.data, pending.md, pending.header)
         try:
@@ -477,7 +481,9 @@ class DeadLetterQueue:
                 return None
             raise
 
-    def _walk(self, opening: int, selection: Selection, length: int | None) -> Iterator[tuple[Letter, Got, int]]:
+    def _walk(
+        self, opening: int, selection: Selection, length: int | None
+    ) -> Iterator[tuple[DeadLetterMessage, Got, int]]:
         """Yield each selected message, its first `length` bytes, and the handle with the browse cursor on it.
 
         Stop after as many messages as the queue had at the start, because retried messages may come back.
@@ -513,7 +519,7 @@ def _body(message: Message) -> bytes:
     return decode_chain(md.Format, md.Encoding, md.CodedCharSetId, message.data, strict=False).body
 
 
-def _is_return(letter: Letter, pending: _PendingRetry) -> bool:
+def _is_return(letter: DeadLetterMessage, pending: _PendingRetry) -> bool:
     """Return whether a dead-lettered message with the same MsgId is this message, not another delivery of its publication."""
     if pending.delivery.mapping:
         return letter.put_by == pending.letter.put_by

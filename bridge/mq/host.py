@@ -262,7 +262,7 @@ class QueueManagerInquiry(Protocol):
     #: minimum interval between calls of `look`, in seconds, to limit the load on the queue manager
     interval: float
 
-    def look(self, queues: Sequence[str], *, ages: bool = True) -> QueueManagerStatus:
+    def status(self, queues: Sequence[str], *, ages: bool = True) -> QueueManagerStatus:
         """Return the status of these queues, without unusable ones, and of others if that is cheap. Raises MQError.
 
         `ages` includes the ages of the oldest messages, which needs a command.

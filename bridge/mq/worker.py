@@ -136,9 +136,9 @@ class Worker(ABC, Generic[Job]):
         #: time.monotonic() of the last probe
         self._probed = 0.0
         #: probe now: another worker has lost its connection
-        self._look = False
+        self._probe_requested = False
         #: reconnect now: another worker has reconnected
-        self._hint = False
+        self._reconnect_requested = False
         #: time.monotonic() when the worker began to wait for the queue manager, or 0.0 if it does not wait. A round with many
         #: calls updates it with `answered`.
         self.busy_since = 0.0
@@ -160,7 +160,7 @@ class Worker(ABC, Generic[Job]):
         #: the log reports that the worker has no connection
         self._loss_logged = False
         #: the log reports that the queue manager is available, but an object that the worker opens is not
-        self._lacks = False
+        self._object_missing = False
         self.connection: Connection | None = None
         #: counters of `commit_units`, or None
         self.commits: Commits | None = None
@@ -202,16 +202,16 @@ class Worker(ABC, Generic[Job]):
             self._jobs.append(job)
             self._changed.notify()
 
-    def look(self) -> None:
+    def request_probe(self) -> None:
         """Probe the connection now, because another worker has lost its connection. Callable on any thread."""
         with self._changed:
-            self._look = True
+            self._probe_requested = True
             self._changed.notify_all()
 
-    def hint(self) -> None:
+    def request_reconnect(self) -> None:
         """Stop waiting and reconnect now, because another worker has reconnected. Callable on any thread."""
         with self._changed:
-            self._hint = True
+            self._reconnect_requested = True
             self._changed.notify_all()
 
     def abandon(self) -> None:
@@ -274,7 +274,9 @@ class Worker(ABC, Generic[Job]):
         self.busy_since = 0.0
         due = self._probed + self.probe_interval - time.monotonic()
         with self._changed:
-            self._changed.wait_for(lambda: self._jobs or self._ending or self._look, max(0.0, min(timeout, due)))
+            self._changed.wait_for(
+                lambda: self._jobs or self._ending or self._probe_requested, max(0.0, min(timeout, due))
+            )
             self.busy_since = time.monotonic()
             return bool(self._jobs)
 
@@ -332,8 +334,8 @@ class Worker(ABC, Generic[Job]):
     def _round(self, connection: Connection) -> None:
         try:
             self.busy_since = time.monotonic()
-            if self._look or self.busy_since - self._probed >= self.probe_interval:
-                self._look = False  # before the probe, so that a later request causes another one
+            if self._probe_requested or self.busy_since - self._probed >= self.probe_interval:
+                self._probe_requested = False  # before the probe, so that a later request causes another one
                 self.probe(connection)
                 self._probed = time.monotonic()
             self.serve(connection)
@@ -359,19 +361,19 @@ class Worker(ABC, Generic[Job]):
                 return
             if state.attempt_number in (1, 5) or state.attempt_number % 30 == 0:
                 self._loss_logged = True
-                self._lacks = isinstance(error, MQError) and error.reason not in LOST
+                self._object_missing = isinstance(error, MQError) and error.reason not in LOST
                 number = state.attempt_number
-                if self.lost_since and not self._lacks:
+                if self.lost_since and not self._object_missing:
                     # The list of problems reports a lost queue manager once for all workers.
                     log.info("MQB4014I %s: not reconnected (attempt %d): %s", self.name, number, error)
                 else:
-                    resource = "an object or authority" if self._lacks else "the queue manager"
+                    resource = "an object or authority" if self._object_missing else "the queue manager"
                     log.warning("MQB4003W %s: waiting for %s (attempt %d): %s", self.name, resource, number, error)
 
         def pause(seconds: float) -> None:
             with self._changed:
-                self._changed.wait_for(lambda: self._ending or self._hint, seconds)
-                self._hint = False
+                self._changed.wait_for(lambda: self._ending or self._reconnect_requested, seconds)
+                self._reconnect_requested = False
                 if self._ending:
                     raise Stopped
 
@@ -383,11 +385,11 @@ class Worker(ABC, Generic[Job]):
             sleep=pause,
         )(self._attempt)
         if self._loss_logged:
-            if self._lacks:
+            if self._object_missing:
                 log.info("MQB4005I %s: the missing object or authority is now present", self.name)
             else:
                 log.info("MQB4004I %s: reconnected to the queue manager", self.name)
-        self._loss_logged = self._lacks = False
+        self._loss_logged = self._object_missing = False
         return connection
 
     def is_logged(self, error: MQError) -> bool:

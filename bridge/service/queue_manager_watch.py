@@ -139,7 +139,7 @@ class QueueManagerWatch:
         while (names := self._requests.get()) is not None:
             status = None
             try:
-                status = self._inquiry.look(names, ages=self.ages)
+                status = self._inquiry.status(names, ages=self.ages)
                 away = False
                 if self._diverted is not None:
                     self._count_dead_letters(status)

@@ -239,16 +239,16 @@ class Scene:
         """Return payloads: the data after the RFH2."""
         return [payload(message.data) for message in self.take_messages(queue)]
 
-    def letters(self, queue: str = DEAD_LETTERS) -> list[Letter]:
+    def letters(self, queue: str = DEAD_LETTERS) -> list[DeadLetterMessage]:
         """Get the messages of the dead-letter queue, or of another queue with dead letters."""
         letters = []
         for message in self.take_messages(queue):
             header = decode_mqdlh(message.data)
-            letters.append(Letter(header, payload(message.data[cmqc.MQDLH_LENGTH_1 :])))
+            letters.append(DeadLetterMessage(header, payload(message.data[cmqc.MQDLH_LENGTH_1 :])))
         return letters
 
 
-class Letter(msgspec.Struct):
+class DeadLetterMessage(msgspec.Struct):
     """A message of the dead-letter queue."""
 
     header: MQDLH

@@ -67,7 +67,7 @@ class EmbeddedInquiry:
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
 
-    def look(self, queues: Sequence[str], *, ages: bool = True) -> QueueManagerStatus:
+    def status(self, queues: Sequence[str], *, ages: bool = True) -> QueueManagerStatus:
         queue_manager = self._queue_manager
         # Omit dynamic queues: each generated name would create a new time series.
         defined = {

@@ -785,12 +785,12 @@ class IbmBackend(BackendEvents):
         self.on_connection_lost()
         for other in self._workers:
             if other is not worker:
-                other.look()
+                other.request_probe()
 
     def connected(self, worker: Worker[Any]) -> None:
         for other in self._workers:
             if other is not worker:
-                other.hint()
+                other.request_reconnect()
 
     def crashed(self, why: str) -> None:
         self._call(self.events.failed, why)

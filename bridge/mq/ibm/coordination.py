@@ -244,7 +244,7 @@ class AnswerWatch:
         if len(waiting) < len(self._vital):
             for worker, since in zip(self._vital, unanswered, strict=True):
                 if not since:
-                    worker.look()
+                    worker.request_probe()
         # The probe of the other workers begins later than the call that caused it.
         elif not self.outage and now - min(waiting) >= timeout and now - max(waiting) >= timeout / 2:
             self.outage = True

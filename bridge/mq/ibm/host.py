@@ -95,7 +95,7 @@ class IbmInquiry:
         #: queues that were not defined at the last inspection
         self._missing: set[str] = set()
 
-    def look(self, queues: Sequence[str], *, ages: bool = True) -> QueueManagerStatus:
+    def status(self, queues: Sequence[str], *, ages: bool = True) -> QueueManagerStatus:
         try:
             if self._connection is None:
                 self._connection = self._connect()

@@ -137,7 +137,7 @@ class _Examination:
                     self._administration.close()
         return self._found
 
-    def _lacks(self, problem: str, remedy: str = "", *, needed: bool = True) -> None:
+    def _add_missing(self, problem: str, remedy: str = "", *, needed: bool = True) -> None:
         self._found.append(Missing(problem, remedy, needed))
 
     # Objects and attributes ------------------------------------------------------------------------------------------
@@ -163,21 +163,21 @@ class _Examination:
         self._default_route = has.default_route
         self._route_to_clients()
         if needs.password_channels and not has.authentication:
-            self._lacks(
+            self._add_missing(
                 f"the queue manager checks no passwords (CONNAUTH is blank), so clients of channel"
                 f" {', '.join(needs.password_channels)} could connect with any password (method queue-manager)",
                 f"{alter_queue_manager('CONNAUTH', 'SYSTEM.DEFAULT.AUTHINFO.IDPWOS')}, then REFRESH SECURITY TYPE(CONNAUTH)",
             )
         if not has.dead_letter_queue:
             name = needs.dead_letter_queue or DEFAULT_DEAD_LETTER_QUEUE
-            self._lacks("the queue manager has no dead-letter queue (DEADQ)", alter_queue_manager("DEADQ", name))
+            self._add_missing("the queue manager has no dead-letter queue (DEADQ)", alter_queue_manager("DEADQ", name))
         for keyword, has_number, needed in (
             ("MAXHANDS", has.handles, HANDLES),
             ("MAXUMSGS", has.uncommitted, needs.uncommitted),
         ):
             if has_number < needed:
                 problem = f"the queue manager has {keyword}({has_number}), and the bridge needs {needed}"
-                self._lacks(problem, alter_queue_manager(keyword, needed))
+                self._add_missing(problem, alter_queue_manager(keyword, needed))
         return has.dead_letter_queue
 
     def _route_to_clients(self) -> None:
@@ -188,13 +188,13 @@ class _Examination:
         self._misconfigured.add(queue)
         if default in ("", DEFAULT_TRANSMISSION_QUEUE):
             has = f"is {default}" if default else "is blank"
-            self._lacks(
+            self._add_missing(
                 f"the queue manager's default transmission queue (DEFXMITQ) {has},"
                 f" and has to be {queue}, through which messages reach MQTT clients",
                 alter_queue_manager("DEFXMITQ", queue),
             )
             return
-        self._lacks(
+        self._add_missing(
             f"the queue manager's default transmission queue (DEFXMITQ) is {default}, so messages for MQTT clients do not"
             f" reach {queue}; a changed DEFXMITQ would divert the messages that {default} routes, so define a queue manager"
             " alias for each client (mqbridge mqsc-script --aliases) and this one, which the bridge tests",
@@ -215,22 +215,22 @@ class _Examination:
         label = f"{queue.purpose} {queue.name}"
         answer = self._inquire(MQOD(ObjectName=queue.name), (cmqc.MQIA_Q_TYPE,))
         if answer == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
-            self._lacks(f"{label} is not defined", queue.definition, needed=queue.needed)
+            self._add_missing(f"{label} is not defined", queue.definition, needed=queue.needed)
         elif isinstance(answer, int):
             if answer == cmqc.MQRC_NOT_AUTHORIZED:
                 return
-            self._lacks(f"{label} cannot be opened: {_reason(answer)}", needed=queue.needed)
+            self._add_missing(f"{label} cannot be opened: {_reason(answer)}", needed=queue.needed)
         elif (kind := answer[0][0]) != cmqc.MQQT_LOCAL:
             is_, deletion = _TYPES.get(kind, (f"of type {kind}", ""))
             first = f"{deletion}('{queue.name}'), then " if deletion else ""
             problem = f"{label} is {is_}, and has to be a local one"
-            self._lacks(problem, first + queue.definition, needed=queue.needed)
+            self._add_missing(problem, first + queue.definition, needed=queue.needed)
         else:
             values = self._inquire(MQOD(ObjectName=queue.name), [attribute.selector for attribute in queue.attributes])
             for attribute, value in zip(queue.attributes, () if isinstance(values, int) else values[0], strict=False):
                 if value != attribute.value:
                     remedy = f"ALTER QLOCAL('{queue.name}') {attribute.mqsc}"
-                    self._lacks(f"{label} has not {attribute.mqsc}", remedy, needed=queue.needed)
+                    self._add_missing(f"{label} has not {attribute.mqsc}", remedy, needed=queue.needed)
                     self._misconfigured.add(queue.name)
             return
         self._unusable.add(queue.name)
@@ -256,7 +256,7 @@ class _Examination:
         except MQError as error:
             raise_if_lost(error)
             if error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
-                self._lacks(
+                self._add_missing(
                     f"model queue {MODEL_QUEUE} is not defined, and replies to commands come to a queue made of"
                     f" {DEFAULT_MODEL_QUEUE}, whose MAXDEPTH limits the number of subscriptions",
                     " ".join((f"DEFINE QMODEL('{MODEL_QUEUE}')", *REPLY_MODEL)),
@@ -268,7 +268,7 @@ class _Examination:
         finally:
             self._connection.close(handle)
         if not isinstance(answer, int) and answer[0][0] < MIN_REPLY_DEPTH:
-            self._lacks(
+            self._add_missing(
                 f"model queue {MODEL_QUEUE} has MAXDEPTH({answer[0][0]}), which limits the number of subscriptions",
                 f"ALTER QMODEL('{MODEL_QUEUE}') MAXDEPTH({REPLY_DEPTH})",
                 needed=False,
@@ -303,7 +303,7 @@ class _Examination:
         if reason == cmqc.MQRC_NOT_AUTHORIZED:
             self._denied.add(authority.key)
         elif reason == cmqc.MQRC_NO_MSG_AVAILABLE:
-            self._lacks(
+            self._add_missing(
                 f"the command server does not answer, which is needed to {authority.purpose}",
                 "ALTER QMGR SCMDSERV(QMGR), and until the queue manager restarts, the control command strmqcsv",
             )
@@ -311,10 +311,12 @@ class _Examination:
             pass  # already reported
         elif reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME and authority.kind == "QUEUE":
             definition = f"DEFINE QLOCAL('{authority.name}')"
-            self._lacks(f"{label} is not defined, and is needed to {authority.purpose}", definition)
+            self._add_missing(f"{label} is not defined, and is needed to {authority.purpose}", definition)
             self._unusable.add(authority.name)
         else:
-            self._lacks(f"{label} cannot be used to {authority.purpose}: {_reason(reason)}", needed=authority.needed)
+            self._add_missing(
+                f"{label} cannot be used to {authority.purpose}: {_reason(reason)}", needed=authority.needed
+            )
         return False
 
     def _dry_run(self, authority: Authority) -> None:
@@ -457,19 +459,19 @@ class _Examination:
             answer = self._inquire(od, (cmqc.MQIA_MAX_MSG_LENGTH,))
             if not isinstance(answer, int) and answer[0][0] < needed:
                 problem = f"{label} has MAXMSGL({answer[0][0]}), and {publishes}"
-                self._lacks(problem, f"ALTER {command} MAXMSGL({MAX_MESSAGE_LENGTH})", needed=False)
+                self._add_missing(problem, f"ALTER {command} MAXMSGL({MAX_MESSAGE_LENGTH})", needed=False)
                 too_short = True
         if too_short or self._misconfigured or self._unusable or not all(self._granted.values()):
             return  # a message of that length might be rejected for a reason that is already reported
         reason = self._put_and_back_out(needed)
         if reason in _TOO_LONG:
-            self._lacks(
+            self._add_missing(
                 f"the channel does not transfer messages of {needed} bytes ({_reason(reason)}), and {publishes}",
                 f"ALTER CHANNEL(name) CHLTYPE(SVRCONN) MAXMSGL({MAX_MESSAGE_LENGTH})",
                 needed=False,
             )
         elif reason:
-            self._lacks(f"a message of {needed} bytes cannot be put: {_reason(reason)}", needed=False)
+            self._add_missing(f"a message of {needed} bytes cannot be put: {_reason(reason)}", needed=False)
 
     def _put_and_back_out(self, length: int) -> int:
         """Put a message of this length to a client that does not exist, and back it out. Return the reason code."""

@@ -197,7 +197,9 @@ class ShareReceiver(Worker[ReturnJob]):
     def _pause(self, seconds: float) -> None:
         self.busy_since = 0.0
         with self._changed:
-            self._changed.wait_for(lambda: self._jobs or self._ending or self._look or self._is_requested, seconds)
+            self._changed.wait_for(
+                lambda: self._jobs or self._ending or self._probe_requested or self._is_requested, seconds
+            )
         self.busy_since = time.monotonic()
 
     def _receive(self, connection: Connection, name: str, number: int, wait: int = 0) -> bool:

@@ -19,7 +19,7 @@ from bridge.administration.requests import (
     RetryDeadLetters,
     ShowDeadLetter,
 )
-from bridge.mq.dead_letter import Letter, Selection, exported, reason_number
+from bridge.mq.dead_letter import DeadLetterMessage, Selection, exported, reason_number
 from bridge.mq.dead_letter_queue import DeadLetterQueue, Retried, RetryOutcome, sources_of
 from bridge.mq.mqi import Connection
 from bridge.mqtt.topics import topic_filter_error
@@ -55,10 +55,10 @@ async def list_dead_letters(parts: Parts, request: ListDeadLetters) -> DeadLette
     return await _run(parts, work, repeatable=True)
 
 
-def _groups(letters: list[Letter]) -> list[DeadLetterGroup]:
+def _groups(letters: list[DeadLetterMessage]) -> list[DeadLetterGroup]:
     counts: Counter[tuple[int, str, str]] = Counter()
-    first: dict[tuple[int, str, str], Letter] = {}
-    last: dict[tuple[int, str, str], Letter] = {}
+    first: dict[tuple[int, str, str], DeadLetterMessage] = {}
+    last: dict[tuple[int, str, str], DeadLetterMessage] = {}
     for letter in letters:
         key = letter.reason, letter.destination, letter.destination_queue_manager
         counts[key] += 1
@@ -80,7 +80,7 @@ def _groups(letters: list[Letter]) -> list[DeadLetterGroup]:
     ]
 
 
-def _row(letter: Letter) -> DeadLetter:
+def _row(letter: DeadLetterMessage) -> DeadLetter:
     return msgspec.convert(letter, DeadLetter, from_attributes=True)
 
 

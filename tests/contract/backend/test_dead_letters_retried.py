@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.mq.dead_letter import Letter, Selection
+from bridge.mq.dead_letter import DeadLetterMessage, Selection
 from bridge.mq.dead_letter_queue import DeadLetterQueue, Retried, RetryOutcome
 from bridge.mq.mqi import Connection
 from bridge.mqtt.packets import PublishProperties
@@ -108,7 +108,7 @@ async def test_a_direct_message_to_a_client_is_retried_to_the_client(bridge: Bri
 async def test_a_message_for_a_returning_client_keeps_the_time_of_its_first_dead_lettering(
     bridge: Bridge,
 ) -> None:
-    def listed(connection: Connection) -> list[Letter]:
+    def listed(connection: Connection) -> list[DeadLetterMessage]:
         return list(DeadLetterQueue(connection, DEAD_LETTER_QUEUE).browse(Selection()))
 
     def retry_and_follow(connection: Connection) -> list[Retried]:

@@ -8,7 +8,7 @@ import pytest
 
 from bridge.mq import administration
 from bridge.mq.administration import CommandFailed, PcfResponse
-from bridge.mq.ibm import host as inquiry
+from bridge.mq.ibm import host as inquiries
 from bridge.mq.ibm.host import IbmInquiry
 from bridge.mq.mqi import Connection, MQError
 from bridge.wire import cmqc, cmqcfc
@@ -26,9 +26,9 @@ def test_an_inspection(mq: Workplace, app: Application, monkeypatch: pytest.Monk
     mq.alter(DEADQ=(dead := mq.queue()))
     # After the commands above, which a busy machine answers late.
     monkeypatch.setattr(administration, "REPLY_WAIT", 100)
-    looking = IbmInquiry(mq.connect, "")
-    queues = {status.name: status for status in looking.look([queue, empty, alias, "NO.SUCH.QUEUE", queue]).queues}
-    looking.close()
+    inquiry = IbmInquiry(mq.connect, "")
+    queues = {status.name: status for status in inquiry.status([queue, empty, alias, "NO.SUCH.QUEUE", queue]).queues}
+    inquiry.close()
     assert queues.keys() == {queue, empty, dead}
     status = queues[queue]
     assert (status.depth, status.max_depth, status.transmission, status.output_handles) == (2, 7, False, 1)
@@ -44,9 +44,9 @@ def test_an_inhibited_queue_and_the_dead_letter_queue_are_named(mq: Workplace) -
     get_inhibited = mq.queue("USAGE(XMITQ) GET(DISABLED)")
     mq.alter(DEADQ=(dead := mq.queue()))
     own = mq.queue()
-    looking = IbmInquiry(mq.connect, own)
-    inspection = looking.look([open_, closed, get_inhibited], ages=False)
-    looking.close()
+    inquiry = IbmInquiry(mq.connect, own)
+    inspection = inquiry.status([open_, closed, get_inhibited], ages=False)
+    inquiry.close()
     transmission = [status for status in inspection.queues if status.transmission]
     assert {status.name: status.put_inhibited for status in transmission} == {
         open_: False,
@@ -70,14 +70,14 @@ def test_inspections_share_a_connection(mq: Workplace) -> None:
         connections.append(mq.connect())
         return connections[-1]
 
-    looking = IbmInquiry(connect, "")
-    looking.look([])
-    looking.look([])
+    inquiry = IbmInquiry(connect, "")
+    inquiry.status([])
+    inquiry.status([])
     assert len(connections) == 1
-    looking.close()
-    looking.look([])
+    inquiry.close()
+    inquiry.status([])
     assert len(connections) == 2
-    looking.close()
+    inquiry.close()
 
 
 @pytest.mark.parametrize(
@@ -109,35 +109,35 @@ def test_a_message_age_that_is_not_available(
                 raise failure
             return [PcfResponse(0, {cmqcfc.MQIACF_OLDEST_MSG_AGE: 5})]
 
-    monkeypatch.setattr(inquiry, "PcfAdministration", Server)
+    monkeypatch.setattr(inquiries, "PcfAdministration", Server)
     app.put(closed)
     app.put(open_)
-    looking = IbmInquiry(mq.connect, "")
+    inquiry = IbmInquiry(mq.connect, "")
     for _ in range(2):
-        age_of = {status.name: status.oldest_message_age for status in looking.look([closed, open_]).queues}
+        age_of = {status.name: status.oldest_message_age for status in inquiry.status([closed, open_]).queues}
         assert [age_of[closed], age_of[open_]] == ages
-    looking.close()
+    inquiry.close()
     assert queried.count(closed) == 1
     assert caplog.text.count("MQB9103W") == 1
 
 
 def test_idle_queues_are_inspected_in_turn(mq: Workplace, app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
     """If there are many queues, empty and enabled ones are inspected every fourth time, all others every time."""
-    monkeypatch.setattr(inquiry, "_ALWAYS", 3)
+    monkeypatch.setattr(inquiries, "_ALWAYS", 3)
     queues = [mq.queue() for _ in range(11)]
     disabled = mq.queue("PUT(DISABLED)")
     app.put(queues[5])
-    looking = IbmInquiry(mq.connect, "")
+    inquiry = IbmInquiry(mq.connect, "")
     inquired: list[list[str]] = []
     monkeypatch.setattr(
-        looking,
+        inquiry,
         "_queue",
-        lambda *arguments: inquired[-1].append(arguments[1]) or IbmInquiry._queue(looking, *arguments),
+        lambda *arguments: inquired[-1].append(arguments[1]) or IbmInquiry._queue(inquiry, *arguments),
     )
 
     def look() -> dict[str, int]:
         inquired.append([])
-        return {status.name: status.depth for status in looking.look([*queues, disabled], ages=False).queues}
+        return {status.name: status.depth for status in inquiry.status([*queues, disabled], ages=False).queues}
 
     assert look().keys() >= {*queues, disabled}
     app.put(queues[8])
@@ -150,6 +150,6 @@ def test_idle_queues_are_inspected_in_turn(mq: Workplace, app: Application, monk
     new = mq.queue()
     queues.append(new)
     assert new in look(), "a queue of a new mapping"
-    looking.close()
+    inquiry.close()
     inquired.clear()
     assert len(look()) >= len(queues), "after a loss"

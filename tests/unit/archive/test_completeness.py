@@ -260,7 +260,7 @@ def test_days_that_the_retention_removes_are_not_missing(
     for days in (20, 10):
         write(directory, Story().put(1, "t", b"").rows, moment=today - timedelta(days=days))
     writer = make(retention_days=min(old) - 1)
-    writer.look()
+    writer.maintain()
     assert len(archive_files(directory)) == 2 - len(old) and not damage_of(directory)
     writer.take([publications(int(today.timestamp() * 1_000_000), "new")], 10)
     writer.close()

@@ -111,10 +111,10 @@ def test_files_are_rolled_by_time(make: Any, directory: Path, monkeypatch: pytes
     assert writer.due() == 10
     now += 9
     hand(writer, "b")
-    writer.look()
+    writer.maintain()
     assert archive_files(directory) == [] and writer.due() == 1
     now += 1
-    writer.look()
+    writer.maintain()
     assert topics(directory) == ["a", "b"] and writer.due() is None
 
 
@@ -257,7 +257,7 @@ def test_days_beyond_the_retention_are_removed(make: Any, directory: Path) -> No
         day.mkdir(parents=True)
     writer = make(retention_days=3)
     assert writer.due() == 0
-    writer.look()
+    writer.maintain()
     assert [day.exists() for day in days] == [True, True, False]
     assert 0 < writer.due() <= writer_module.RETENTION_INTERVAL
 

@@ -149,7 +149,7 @@ def test_a_worker_checks_its_connection_when_a_loss_is_reported(idle: Callable[.
     worker = idle(probe_interval=10_000.0)
     connection = worker.connections.get(timeout=PATIENCE)
     connection.reason = cmqc.MQRC_CONNECTION_BROKEN
-    worker.look()
+    worker.request_probe()
     worker.connections.get(timeout=PATIENCE)
 
 
@@ -170,9 +170,9 @@ def test_a_worker_waiting_to_connect_is_notified_when_another_one_reconnects(
     connection = worker.connections.get(timeout=PATIENCE)
     worker.refused = 1
     connection.reason = cmqc.MQRC_CONNECTION_BROKEN
-    worker.look()
+    worker.request_probe()
     for _ in range(2):
         assert worker.attempts.acquire(timeout=PATIENCE)
     worker.refused = 0
-    worker.hint()
+    worker.request_reconnect()
     worker.connections.get(timeout=PATIENCE)

@@ -44,7 +44,7 @@ MIN_RESERVE_BYTES = RESERVE_BYTES * 3 // 4
 #: before messages are accepted again. Otherwise the next messages would fill the disk again.
 FREE_FRACTION, MAX_FREE_BYTES = 0.05, 64 * 2**20
 #: Seconds between attempts to allocate the reserve again.
-LOOK_INTERVAL = 5.0
+RETRY_INTERVAL = 5.0
 
 
 class Reserve:
@@ -57,7 +57,7 @@ class Reserve:
         self._store = store
         self._path = path
         self._kept = False
-        self._look = 0.0
+        self._retry_at = 0.0
         #: the disk is full and the reserve is deleted, so persistent messages are rejected
         self.full = False
 
@@ -77,25 +77,25 @@ class Reserve:
         if not self._kept or self.full:
             return
         self._path.unlink(missing_ok=True)
-        self.full, self._look = True, time.monotonic() + LOOK_INTERVAL
+        self.full, self._retry_at = True, time.monotonic() + RETRY_INTERVAL
         log.critical(
             "MQB3002S %s: the disk is full; delivery continues, persistent messages are rejected until space is available",
             self._store.path,
         )
         self.empty_log()
 
-    def until_look(self) -> float:
-        """Return the seconds until the next call of `look`."""
-        return max(self._look - time.monotonic(), 0.0) if self.full else LOOK_INTERVAL
+    def until_retry(self) -> float:
+        """Return the seconds until the next call of `retry`."""
+        return max(self._retry_at - time.monotonic(), 0.0) if self.full else RETRY_INTERVAL
 
-    def look(self) -> None:
-        """If the disk is full and LOOK_INTERVAL has passed, try to allocate the reserve again."""
-        if not self.full or self.until_look():
+    def retry(self) -> None:
+        """If the disk is full and RETRY_INTERVAL has passed, try to allocate the reserve again."""
+        if not self.full or self.until_retry():
             return
         if self._take():
             self.full = False
             log.info("MQB3011I %s: disk space is available again; persistent messages are accepted", self._store.path)
-        self._look = time.monotonic() + LOOK_INTERVAL
+        self._retry_at = time.monotonic() + RETRY_INTERVAL
 
     def check_log(self) -> None:
         """Delete the reserve if the disk has no room for a checkpoint.
@@ -296,7 +296,7 @@ class RecoveryLog:
     def _run(self) -> None:
         while True:
             try:
-                work = self._work.get(timeout=self.reserve.until_look())
+                work = self._work.get(timeout=self.reserve.until_retry())
             except queue.Empty:
                 pass
             else:
@@ -304,7 +304,7 @@ class RecoveryLog:
                     return
                 work()
                 del work  # otherwise its units would keep their messages in memory until the next commit
-            self.reserve.look()
+            self.reserve.retry()
 
     def close(self) -> None:
         """Wait until all submitted units have ended, stop the thread, and close the store."""

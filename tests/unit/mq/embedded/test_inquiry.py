@@ -31,7 +31,7 @@ def test_more_queues_than_the_limit(queue_manager: Any, monkeypatch: pytest.Monk
         name = f"Q{number:02}"
         queue_manager.objects.queues[name] = Queue(name, defaults("QLOCAL"))
     monkeypatch.setattr(inquiry, "MAX_QUEUES", 5)
-    status = EmbeddedInquiry(queue_manager).look(["Q19", "Q07", "NO.SUCH.QUEUE"])
+    status = EmbeddedInquiry(queue_manager).status(["Q19", "Q07", "NO.SUCH.QUEUE"])
     assert [queue.name for queue in status.queues[:3]] == ["Q19", "Q07", "Q00"]
     assert len(status.queues) == 5
     assert status.left_out == len(queue_manager.objects.queues) - 5
@@ -39,12 +39,12 @@ def test_more_queues_than_the_limit(queue_manager: Any, monkeypatch: pytest.Monk
 
 def test_dynamic_queues_are_excluded(queue_manager: Any) -> None:
     """Each has a new name."""
-    before = EmbeddedInquiry(queue_manager).look([])
+    before = EmbeddedInquiry(queue_manager).status([])
     connection = StandInConnection(queue_manager)
     od = MQOD(ObjectName="SYSTEM.DEFAULT.MODEL.QUEUE", DynamicQName="REPLIES.*")
     connection.open(od, cmqc.MQOO_INPUT_EXCLUSIVE)
     assert od.ObjectName in queue_manager.objects.queues
-    now = EmbeddedInquiry(queue_manager).look([])
+    now = EmbeddedInquiry(queue_manager).status([])
     assert [queue.name for queue in now.queues] == [queue.name for queue in before.queues]
     assert now.left_out == 0
     connection.disconnect()

@@ -19,14 +19,14 @@ class Waiting:
         self.name = name
         self.busy_since = 0.0
         self.lost_since = 0.0
-        self.looks = 0
+        self.probes = 0
 
     @property
     def unanswered_since(self) -> float:
         return self.lost_since or self.busy_since
 
-    def look(self) -> None:
-        self.looks += 1
+    def request_probe(self) -> None:
+        self.probes += 1
 
 
 async def test_a_worker_that_waits_without_an_answer(caplog: pytest.LogCaptureFixture) -> None:
@@ -74,7 +74,7 @@ async def test_the_queue_manager_is_unreachable_if_no_essential_worker_has_an_an
 
     now = time.monotonic()
     browser.busy_since = now - 60  # one worker with a long message
-    assert not look() and remover.looks == 1
+    assert not look() and remover.probes == 1
     remover.busy_since = now - 3  # it has received an answer meanwhile
     assert not look()
     remover.busy_since = now - 6

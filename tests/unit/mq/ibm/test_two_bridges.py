@@ -97,7 +97,7 @@ async def test_a_takeover_ends_threads_that_do_not_write_to_the_state_queue(
         if kind in ("poller", "shares", purpose):  # all that have the transmission queue open
             connection.die()
     await asyncio.wait_for(waiting, PATIENCE)
-    next(thread for thread in first._workers if thread.name == worker).look()
+    next(thread for thread in first._workers if thread.name == worker).request_probe()
     await happens(lambda: any(why.startswith(f"{worker}: the bridge on host") for why in fenced))
     await asyncio.wait_for(first.abandon(), PATIENCE)
     await stop(second)

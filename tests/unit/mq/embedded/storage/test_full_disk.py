@@ -51,7 +51,7 @@ def test_a_disk_that_was_full(
     monkeypatch.setattr(type(reserve._store), "spare_bytes", lambda _self: spare)
     monkeypatch.setattr(type(reserve._store), "log_bytes", lambda _self: 0)
     reserve._look = 0.0
-    reserve.look()
+    reserve.retry()
     assert reserve.full is not recovers
 
 
