@@ -404,16 +404,19 @@ class DeadLetterQueue:
                 return f"queue {queue} cannot be browsed: {error}"
         else:
             return f"it is on queue {queue}"
-        return f"queue {queue} has uncommitted messages" if self._has_uncommitted(queue) else ""
+        return self._why_uncommitted(queue)
 
-    def _has_uncommitted(self, queue: str) -> bool:
-        """Return whether the queue may have uncommitted messages (IBM MQ documentation, "DISPLAY QSTATUS", UNCOM)."""
+    def _why_uncommitted(self, queue: str) -> str:
+        """Return why a queue may have uncommitted messages, or "" (IBM MQ documentation, "DISPLAY QSTATUS", UNCOM)."""
         try:
             responses = self._connection.command(f"DISPLAY QSTATUS('{queue}') UNCOM")
         except MQError as error:
             raise_if_lost(error)
-            return True
-        return any(row.get("UNCOM") != "NO" for response in responses for row in response.objects)
+            return f"DISPLAY QSTATUS('{queue}') failed: {error}"
+        states = {row.get("UNCOM") for response in responses for row in response.objects}
+        if not states:
+            return f"DISPLAY QSTATUS('{queue}') failed: {'; '.join(response.message for response in responses)}"
+        return "" if states == {"NO"} else f"queue {queue} has uncommitted messages"
 
     def _returned(self, pending: _PendingRetry) -> Retried | None:
         """Return the outcome of a message that was dead-lettered again, or None. Restore its dead-letter time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from bridge.mq.dead_letter import HEADER_LENGTH, DeadLetters, OriginContext, Selection, dead_letter, header_of
 from bridge.mq.dead_letter_queue import DeadLetterQueue, RetryOutcome
 from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
-from bridge.mq.mqi import MQError
+from bridge.mq.mqi import CommandResponse, MQError
 from bridge.telemetry.message import Destination, Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, decode_chain, encode_mqxqh, encode_rfh2
@@ -219,6 +219,33 @@ def test_a_message_that_a_mapping_rejected_goes_back_to_its_source(
     assert retried.failure == "its outcome is unknown after 0 s"
     again = other.take(source)
     assert (again.data, again.md.MsgId, again.md.Format.rstrip()) == (BODY, b"m" * 24, b"MYFMT")
+
+
+def test_a_retry_without_authority_to_display_the_queue_is_not_reported_as_delivered(
+    mq: Workplace, queue: str, send: Send, other: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mapping has the message in a unit of work in progress."""
+    connection = mq.connect()
+    command, commit = connection.command, connection.commit
+
+    def unauthorized(text: str) -> list[CommandResponse]:
+        if text.startswith("DISPLAY QSTATUS"):
+            return [CommandResponse(command=text, message="AMQ8135E: Not authorized.", ok=False)]
+        return command(text)
+
+    def commit_and_take() -> None:
+        commit()
+        with suppress(MQError):  # MQRC_NO_MSG_AVAILABLE before the message is put
+            other.take(queue, cmqc.MQGMO_SYNCPOINT)
+
+    monkeypatch.setattr(connection, "command", unauthorized)
+    monkeypatch.setattr(connection, "commit", commit_and_take)
+    send("ANY", put_by="orders")
+    (retried,) = DeadLetterQueue(connection).retry(ALL, sources={"orders": queue}, timeout=0.5)
+    assert retried.outcome is RetryOutcome.WAITING
+    assert retried.failure == (
+        f"its outcome is unknown after 0.5 s: DISPLAY QSTATUS('{queue}') failed: AMQ8135E: Not authorized."
+    )
 
 
 def test_a_source_that_cannot_be_browsed_is_the_reason_of_an_unknown_outcome(
