@@ -50,7 +50,7 @@ def test_a_disk_that_was_full(
     use_disk(monkeypatch, size, free)
     monkeypatch.setattr(type(reserve._store), "spare_bytes", lambda _self: spare)
     monkeypatch.setattr(type(reserve._store), "log_bytes", lambda _self: 0)
-    reserve._look = 0.0
+    reserve._retry_at = 0.0
     reserve.retry()
     assert reserve.full is not recovers
 
