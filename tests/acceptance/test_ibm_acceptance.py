@@ -60,7 +60,7 @@ def test_all_other_tests_pass_on_the_stand_in(environments: None, tmp_path: Path
     bridge.mq("put", "T", "x", "--to", "dev1")
     status, lines = run(bridge)
     assert status == 1 and "is in use: 1 messages for clients are on SYSTEM.MQTT.TRANSMIT.QUEUE" in lines[-2]
-    assert "use --yes to run them anyway" in lines[-1]
+    assert "use --yes to run the tests anyway" in lines[-1]
     bridge.run_mq("run", "-", stdin=b"CLEAR QLOCAL(SYSTEM.MQTT.TRANSMIT.QUEUE)")
     status, lines = run(bridge, "--json", "--subscriptions", "200")
     results = {report["test"]: report for report in map(json.loads, lines)}
