@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sys
+import time
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -17,12 +19,16 @@ from bridge.cli.output import confirm, note, print_record, print_records, say, w
 from bridge.cli.queue_manager import connected
 from bridge.mapping.message_view import MessageView, descriptor, md_json
 from bridge.mapping.rendered import identifier, queue_name
-from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError, Property
+from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError, Property, get_or_none
 from bridge.telemetry.message import Message, Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import MalformedHeader, decode_mqxqh
 
 _MQLONG_MAX = 2_147_483_647
+
+#: Maximum WaitInterval of an MQGET, in milliseconds. Python handles Ctrl-C after the current call of IBM's library, and
+#: after the current read of a socket if the signal arrived just before it.
+_WAIT_INTERVAL = 1_000
 
 Body = Annotated[str | None, argument("[BODY]", "Body of the message. Without it, or with -: standard input.")]
 Persistent = Annotated[
@@ -268,16 +274,18 @@ def _messages(
 ) -> Iterator[Got]:
     """Yield at most `count` messages of a queue, until none arrives for `wait` seconds. None means no limit."""
     flags = cmqc.MQGMO_BROWSE_NEXT | cmqc.MQGMO_NO_SYNCPOINT if browse else cmqc.MQGMO_SYNCPOINT
-    flags |= cmqc.MQGMO_FAIL_IF_QUIESCING | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
-    interval = cmqc.MQWI_UNLIMITED if wait is None else min(round(wait * 1000), _MQLONG_MAX)
-    gmo = GetOptions(Options=flags | cmqc.MQGMO_WAIT if interval else flags, WaitInterval=interval)
+    flags |= cmqc.MQGMO_WAIT | cmqc.MQGMO_FAIL_IF_QUIESCING | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
     for _ in itertools.count() if count is None else range(count):
-        try:
-            yield connection.get(handle, gmo)
-        except MQError as error:
-            if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
-                raise
-            return
+        deadline = math.inf if wait is None else time.monotonic() + wait
+        while True:
+            remaining = max(0.0, deadline - time.monotonic())
+            gmo = GetOptions(Options=flags, WaitInterval=round(min(remaining * 1_000, _WAIT_INTERVAL)))
+            message = get_or_none(connection, handle, gmo)
+            if message is not None:
+                break
+            if time.monotonic() >= deadline:
+                return
+        yield message
 
 
 # Messages ---------------------------------------------------------------------------------------------------------------
