@@ -362,7 +362,7 @@ class SecurityHeaders:
         except asyncio.CancelledError:
             # The server would answer with status 500 and log a traceback.
             if not started:
-                stopping = self._console.report(Request(scope), RequestProblem(503, "The bridge is stopping"))
+                stopping = self._console.report(Request(scope), RequestProblem(503, "the bridge is stopping"))
                 await stopping(scope, receive, send_with_headers)
 
 

@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import msgspec
 
 from bridge.administration.answers import counted
 from bridge.administration.mapping_status import MappingStatus, RunnerState, UnfinishedSession
 from bridge.administration.protocol import NotFound, Refused, Unavailable
+from bridge.background import in_background
 from bridge.config.link import LinkConfig
 from bridge.config.mapping import ToMqMapping
 from bridge.histogram import Histogram
@@ -30,7 +32,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds to wait for a mapping to end its unit of work.
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Seconds to wait for a mapping to end its unit of work, and for calls of the queue manager in progress at a stop.
 STOP_TIMEOUT = 10.0
 
 #: Maximum time in seconds to wait for the first attempts of started mappings to open their sources.
@@ -77,7 +82,7 @@ class Mappings:
 
     async def start(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
         """Start enabled mappings, and clean up after removed ones."""
-        await asyncio.to_thread(self._environment.identify)
+        await _called(self._environment.identify)
         self._configured = mappings
         await self._tidy(links)
         await self.apply(mappings, links)
@@ -103,12 +108,12 @@ class Mappings:
         Messages on the queues of their subscriptions may be unfinished at a broker. So the subscriptions stay until these
         messages have been moved. Keep the subscriptions and sessions of mappings that have moved to another shard.
         """
-        self._untidy = not await asyncio.to_thread(self._unfinished.leave_others, self._configured, links)
+        self._untidy = not await _called(self._unfinished.leave_others, self._configured, links)
         if not self._untidy:
             subscribing = frozenset(
                 name for name, config in self._configured.items() if _subscribes(config, links.get(link_name(config)))
             )
-            await asyncio.to_thread(self._environment.forget_others, subscribing)
+            await _called(self._environment.forget_others, subscribing)
 
     async def _settle_former_sessions(self) -> None:
         # If `stop` was called before the task began, `clear` must not discard its request.
@@ -119,7 +124,7 @@ class Mappings:
                     await self._tidy(self._links)
             in_use = frozenset(entry.runner.session_key for entry in self._entries.values() if entry.runner is not None)
             others = self._of_other_shards()
-            await asyncio.to_thread(self._unfinished.settle, self._links, in_use, others, self._stopping.is_set)
+            await _called(self._unfinished.settle, self._links, in_use, others, self._stopping.is_set)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._settle_now.wait(), SETTLE_INTERVAL)
 
@@ -195,10 +200,10 @@ class Mappings:
         if (moved := self._configured.get(name)) is not None:
             return await self._move(name, entry, moved, self._links.get(link_name(moved)))
         leave = self._unfinished.leave
-        if entry.link is not None and not await asyncio.to_thread(leave, name, self._configured, self._links):
+        if entry.link is not None and not await _called(leave, name, self._configured, self._links):
             self._untidy = True
             return 0
-        return await asyncio.to_thread((entry.runner or self._runner(name, entry)).leave_source)
+        return await _called((entry.runner or self._runner(name, entry)).leave_source)
 
     async def _move(self, name: str, old: RegistryEntry, config: AnyMapping, link: LinkConfig | None) -> int:
         """End subscriptions and sessions that a changed mapping no longer uses.
@@ -213,11 +218,11 @@ class Mappings:
             if not leaves_session and link is not None:
                 former = ({name: config}, {link_name(config): link})
             has_moved = self._shard is not None and config.shard != self._shard
-            if not await asyncio.to_thread(self._unfinished.leave, name, *former, only_own=has_moved):
+            if not await _called(self._unfinished.leave, name, *former, only_own=has_moved):
                 self._untidy = True
                 return 0
         if leaves_source:
-            lost_messages = await asyncio.to_thread((old.runner or self._runner(name, old)).leave_source)
+            lost_messages = await _called((old.runner or self._runner(name, old)).leave_source)
         if old.link is None or link is None or leaves_session:
             return lost_messages
         if _session(old.link) == _session(link) or not isinstance(config, ToMqMapping):
@@ -243,7 +248,7 @@ class Mappings:
             if all(session.mapping != name for session in self._unfinished.listed):
                 raise Refused(f"mapping {name} has no unfinished session")
             try:
-                sessions, messages = await asyncio.to_thread(self._unfinished.give_up, name, in_use)
+                sessions, messages = await _called(self._unfinished.give_up, name, in_use)
             except MQError as error:
                 kind = Unavailable if error.reason in LOST else Refused
                 raise kind(f"queue manager {self._environment.queue_manager}: {error}") from error
@@ -309,14 +314,18 @@ class Mappings:
         # A reload that waits for the queue manager has the lock until its mappings have ended.
         for entry in self._entries.values():
             entry.signal_stop()
+        # Their calls may never return if the queue manager hangs.
         if self._settling is not None:
-            await self._settling
-        async with self._changing:
-            running = [(name, entry) for name, entry in self._entries.items() if entry.runner is not None]
-            for _, entry in running:  # of mappings that a reload has started in the meantime
-                entry.signal_stop()
-            await asyncio.gather(*(self._stop(name, entry) for name, entry in running))
-            self._environment.on_former_sessions = lambda: None
+            await _finished(self._settling)
+        changing = asyncio.ensure_future(self._changing.acquire())
+        is_locked = await _finished(changing)
+        running = [(name, entry) for name, entry in self._entries.items() if entry.runner is not None]
+        for _, entry in running:  # of mappings that a reload has started in the meantime
+            entry.signal_stop()
+        await asyncio.gather(*(self._stop(name, entry) for name, entry in running))
+        self._environment.on_former_sessions = lambda: None
+        if is_locked:
+            self._changing.release()
 
     def statuses(self) -> list[MappingStatus]:
         """Return the status of each mapping in the order of the configuration, then of removed ones that are unfinished."""
@@ -353,6 +362,19 @@ class Mappings:
         """Return the connections to brokers with the names of their mappings."""
         runners = [(name, entry.runner) for name, entry in self._entries.items() if entry.runner is not None]
         return [(name, link) for name, runner in runners if (link := runner.link) is not None]
+
+
+async def _called(function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
+    """Call a function that calls the queue manager. If it hangs, it does not keep the process from ending."""
+    return await asyncio.wrap_future(in_background(partial(function, *arguments, **keywords), "mappings"))
+
+
+async def _finished(task: asyncio.Future[Any]) -> bool:
+    """Wait for a task, but not longer than for a unit of work. Otherwise, cancel it, and return False."""
+    finished, _ = await asyncio.wait((task,), timeout=STOP_TIMEOUT)
+    if not finished:
+        task.cancel()
+    return bool(finished)
 
 
 def runner_of(

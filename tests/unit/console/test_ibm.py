@@ -157,5 +157,5 @@ def test_a_stop_answers_requests_that_wait_for_the_queue_manager(tmp_path: Path,
             waiting.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}", "Accept": "application/json"})
             assert bridge.stop() == 0
             answer = waiting.getresponse()
-            assert (answer.status, json.loads(answer.read())["title"]) == (503, "The bridge is stopping")
+            assert (answer.status, json.loads(answer.read())["title"]) == (503, "the bridge is stopping")
         bridge.queue_manager.resume()

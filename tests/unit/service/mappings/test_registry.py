@@ -154,6 +154,31 @@ async def test_a_stop_does_not_wait_for_the_first_attempt_of_a_mapping(
     answers.set()
 
 
+async def test_a_stop_does_not_wait_for_calls_of_a_queue_manager_that_does_not_answer(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bridge was looking for former sessions of mappings, and a reload was removing a mapping."""
+    monkeypatch.setattr(registry, "STOP_TIMEOUT", 0.1)
+    is_hanging, answers = threading.Event(), threading.Event()
+
+    def hang(*_: Any) -> None:
+        is_hanging.set()
+        answers.wait(3 * PATIENCE)
+
+    monkeypatch.setattr(UnfinishedSessions, "settle", hang)
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": A, "b": B}, LINKS)
+    await happens(is_hanging.is_set)
+    is_hanging.clear()
+    monkeypatch.setattr(UnfinishedSessions, "leave", hang)
+    reload = asyncio.ensure_future(mappings.apply({"a": A}, LINKS))
+    await happens(is_hanging.is_set)
+    await asyncio.wait_for(mappings.stop(), PATIENCE / 2)
+    assert mappings.statuses()[0].state is RunnerState.STOPPED
+    reload.cancel()
+    answers.set()
+
+
 async def test_a_reload_that_changes_a_paused_mapping_starts_it(scene: Scene) -> None:
     """A changed mapping is meant to run."""
     mappings = Mappings(scene.environment)
