@@ -7,6 +7,7 @@ documentation, "Introduction to Programmable Command Formats", "Standard respons
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -55,6 +56,14 @@ _AUTHORITIES: dict[int, tuple[int, int, tuple[str, ...]]] = {
     cmqcfc.MQCMD_INQUIRE_Q_MGR: (cmqc.MQOT_Q_MGR, 0, ("DSP",)),
     cmqcfc.MQCMD_INQUIRE_Q_MGR_STATUS: (cmqc.MQOT_Q_MGR, 0, ("DSP",)),
 }
+#: DISPLAY commands in an Escape, which require the authorities of a PCF command: object type in MQSC -> PCF command.
+_DISPLAYS = {
+    "QUEUE": cmqcfc.MQCMD_INQUIRE_Q,
+    "QLOCAL": cmqcfc.MQCMD_INQUIRE_Q,
+    "QSTATUS": cmqcfc.MQCMD_INQUIRE_Q_STATUS,
+    "TOPIC": cmqcfc.MQCMD_INQUIRE_TOPIC,
+}
+_DISPLAY = re.compile(r"DIS(?:PLAY)?\s+(\w+)\s*\(\s*'?([^'()]+?)'?\s*\)", re.IGNORECASE)
 #: Commands that require only DSP for the queue manager.
 _UNCHECKED = (
     cmqcfc.MQCMD_PING_Q_MGR,
@@ -200,11 +209,18 @@ class CommandServer:
     def check(self, authorization: AuthorizationService, user: str, request: Request) -> None:
         """Check that a user may run a command. Raises MQError, PCFRefused.
 
-        All commands require DSP for the queue manager. `_AUTHORITIES` are required for single objects. Other commands, and
-        inquiries of many objects, are for administrators. Source: IBM MQ documentation, "Authorizations for PCF commands".
+        All commands require DSP for the queue manager. `_AUTHORITIES` are required for single objects, also if an Escape
+        displays one. Other commands, and inquiries of many objects, are for administrators. Source: IBM MQ documentation,
+        "Authorizations for PCF commands".
         """
-        object_type, number, words = _AUTHORITIES.get(request.command, (0, 0, ()))
         authorization.check(user, cmqc.MQOT_Q_MGR, self._queue_manager.name, "DSP")
+        text = request.text(cmqcfc.MQCACF_ESCAPE_TEXT) if request.command == cmqcfc.MQCMD_ESCAPE else None
+        if text is not None and (display := _DISPLAY.match(text)) and (command := _DISPLAYS.get(display[1].upper())):
+            object_type, _, words = _AUTHORITIES[command]
+            if "*" not in display[2]:
+                authorization.check(user, object_type, display[2], *words)
+                return
+        object_type, number, words = _AUTHORITIES.get(request.command, (0, 0, ()))
         if request.command in _UNCHECKED:
             return
         if object_type == cmqc.MQOT_Q_MGR:
