@@ -302,7 +302,7 @@ class Sequences:
             awaitable = guarded.send(None)
         except StopIteration:
             return None
-        task = asyncio.get_running_loop().create_task(_rest(guarded, awaitable))
+        task = asyncio.get_running_loop().create_task(_Started(guarded, awaitable))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -317,29 +317,34 @@ async def _guarded(client: Client, sequence: Coroutine[Any, Any, None]) -> None:
         client.close("", ReasonCode.UNSPECIFIED_ERROR)
 
 
-async def _rest(coroutine: Coroutine[Any, Any, None], awaitable: object) -> None:
-    await _Started(coroutine, awaitable)
+class _Started(Coroutine[Any, Any, None]):
+    """A coroutine that has run up to its first await, for a task.
 
-
-class _Started:
-    """A coroutine that has run up to an await, as an awaitable."""
+    A task that is cancelled before its first step throws CancelledError into its coroutine. An `async def` around the started
+    coroutine would end without passing it on.
+    """
 
     def __init__(self, coroutine: Coroutine[Any, Any, None], awaitable: object) -> None:
         self._coroutine = coroutine
-        self._awaited = awaitable
+        #: what the coroutine awaits. The first step of the task returns it
+        self._awaitable = awaitable
+        self._is_first = True
+
+    def send(self, value: Any) -> Any:
+        """Return the current awaitable at first, and then resume the coroutine."""
+        if self._is_first:
+            self._is_first = False
+            return self._awaitable
+        return self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an exception in the coroutine."""
+        self._is_first = False
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        """End the coroutine."""
+        self._coroutine.close()
 
     def __await__(self) -> Generator[Any, Any, None]:
-        coroutine, awaitable = self._coroutine, self._awaited
-        while True:
-            try:
-                try:
-                    result = yield awaitable
-                except GeneratorExit:
-                    coroutine.close()
-                    raise
-                except BaseException as error:
-                    awaitable = coroutine.throw(error)
-                else:
-                    awaitable = coroutine.send(result)
-            except StopIteration:
-                return
+        raise NotImplementedError("only a task runs it")

@@ -47,21 +47,25 @@ async def test_a_waiting_sequence_continues_as_a_task() -> None:
     assert steps == ["begun", 1, 2]
 
 
-async def test_a_sequence_is_cancelled() -> None:
+@pytest.mark.parametrize("is_first_step", [True, False])
+async def test_a_sequence_is_cancelled(is_first_step: bool) -> None:
+    """Also before the first step of its task: a client disconnects directly after CONNECT."""
     steps: list[str] = []
 
     async def sequence() -> None:
         try:
             await asyncio.get_running_loop().create_future()
-        finally:
-            steps.append("ended")
+        except asyncio.CancelledError:
+            steps.append("cancelled")
+            raise
 
     task = Sequences().start(CLIENT, sequence())
     assert task is not None
-    await asyncio.sleep(0)
+    if not is_first_step:
+        await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait([task])
-    assert task.cancelled() and steps == ["ended"]
+    assert task.cancelled() and steps == ["cancelled"]
 
 
 @pytest.mark.parametrize("automatic", [True, False])
