@@ -46,15 +46,16 @@ def test_messages_for_other_queues_continue_and_those_for_a_full_queue_arrive_in
     caplog.set_level("INFO")
     publish(full, *range(10))
     runner = full.runner(CONFIG)
-    until(lambda: full.depth("OUT") == 10 and waiting(runner.status) == [("FULL", 9)])
     status = runner.status
-    assert (status.state, status.moved, status.backlog) == (RunnerState.RETRYING, 11, 9)
+    until(lambda: full.depth("OUT") == 10 and waiting(status) == [("FULL", 9)])
+    # The thread changes them after the commit, one after the other.
+    until(lambda: (status.state, status.moved, status.backlog) == (RunnerState.RETRYING, 11, 9))
     assert "MQRC_Q_FULL" in status.blocked[0].reason and "FULL" in status.last_error
     publish(full, 10)  # before the cursor of the browse
     until(lambda: full.depth("OUT") == 11 and waiting(status) == [("FULL", 10)])
     full.mqsc("ALTER QLOCAL(FULL) MAXDEPTH(100)")
     until(lambda: full.depth("FULL") == 11 and status.state is RunnerState.RUNNING)
-    assert (status.blocked, status.backlog) == ([], 0)
+    until(lambda: (status.blocked, status.backlog) == ([], 0))
     publish(full, 11)
     until(lambda: status.moved == 24)
     full.stop(runner)
