@@ -210,8 +210,8 @@ MUTANTS = (
     Mutant("mq/ibm/transmission.py", "if queued.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:", "if False:", IBM),
     Mutant(
         "mq/ibm/persistent_state.py",
-        "if former.prefix != prefix:",
-        "if former.prefix == prefix:",
+        "former.prefix == prefix or former.predecessor",
+        "former.predecessor",
         IBM,
     ),
     Mutant(

@@ -4,8 +4,8 @@ There are three kinds of messages, distinguished by CorrelId. A *record* is the 
 (`bridge.telemetry.record`), and is replaced by the next record. A *receipt* is put in each unit of work. If the connection
 breaks during a commit, the receipt shows after the reconnect whether the commit succeeded, so that nothing is put twice.
 Each unit of work of a worker gets the previous receipt. So a bridge that gets all receipts of another bridge prevents it from
-committing again. The *owner* message identifies the active bridge by the prefix of its MsgIds, and the previous bridges until
-their receipts have been claimed.
+committing again. The *owner* message identifies the active bridge by the prefix of its MsgIds, and the previous one until its
+receipts have been claimed.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Owner(msgspec.Struct, array_like=True):
     process: int
     #: number of shards, or 1 if the clients are not divided
     shards: int = 1
-    #: previous bridges that may still commit, because a takeover ended before it had their receipts
-    predecessors: list[Owner] = []
+    #: the previous bridge, which may still commit, while this one does not have its receipts and so has no units of work
+    predecessor: Owner | None = None
 
 
 class Identifiers:
@@ -118,20 +118,18 @@ class PersistentState:
     def own(self, workers: int, shards: int) -> list[bytes]:
         """Become the owner, put a receipt for each worker's first unit of work, and commit. Return the receipts.
 
-        The owner message keeps the previous owner, and its predecessors, until `claim`.
+        The owner message keeps the previous owner until `claim`.
         """
         former, prefix = self.owner(), self._identifiers.prefix
-        predecessors: list[Owner] = []
-        if former is not None:
-            predecessors = former.predecessors
-            if former.prefix != prefix:
-                predecessors = [*predecessors, msgspec.structs.replace(former, predecessors=[])]
-        for receipt in self._receipts_of(prefix):  # of an attempt that ended after its commit
-            self.remove(receipt)
+        if former is not None and (former.prefix == prefix or former.predecessor is not None):
+            # An attempt, of this or another bridge, that ended during its takeover.
+            for receipt in self._receipts_of(former):
+                self.remove(receipt)
+            former = former.predecessor
         receipts = [self._identifiers.next() for _ in range(workers)]
         for receipt in receipts:
             self.put_receipt(receipt)
-        self._commit_owner(Owner(prefix, workers, socket.gethostname(), os.getpid(), shards, predecessors))
+        self._commit_owner(Owner(prefix, workers, socket.gethostname(), os.getpid(), shards, former))
         return receipts
 
     def _commit_owner(self, owner: Owner) -> None:
@@ -146,10 +144,10 @@ class PersistentState:
             self.remove(msg_id)
         self._connection.commit()
 
-    def _receipts_of(self, prefix: bytes) -> list[bytes]:
+    def _receipts_of(self, owner: Owner) -> list[bytes]:
         """Return the MsgIds of a bridge's receipts that are not in a unit of work in progress."""
         msg_ids = [message.md.MsgId for message in self._queue.browse(RECEIPT_MARK, with_body=False)]
-        return [msg_id for msg_id in msg_ids if msg_id.startswith(prefix)]
+        return [msg_id for msg_id in msg_ids if msg_id.startswith(owner.prefix)]
 
     def disown(self) -> None:
         """Remove the owner and all receipts of a state queue that was empty before `own`, and commit."""
@@ -159,20 +157,22 @@ class PersistentState:
         self._connection.commit()
 
     def claim(self, is_given_up: Callable[[], bool]) -> None:
-        """Get the receipts of the previous bridges and commit, so that they can no longer commit. Call it after `own`.
+        """Get the receipts of the previous bridge and commit, so that it can no longer commit. Call it after `own`.
 
         Wait for missing receipts, which are in units of work in progress. Raises Stopped if `is_given_up` returns True.
         """
         owner = self.owner()
-        if owner is None or not owner.predecessors:
+        if owner is None or (former := owner.predecessor) is None:
             return
         until = time.monotonic() + DOUBT_TIMEOUT
         is_reported = False
-        while (missing := self._first_with_missing_receipts(owner.predecessors)) and time.monotonic() < until:
+        while (count := sum([self.remove(msg_id) for msg_id in self._receipts_of(former)])) < former.workers:
+            if time.monotonic() >= until:
+                log.warning("MQB4105W %s: receipts of the previous bridge are missing", self._name)
+                break
             self._connection.backout()
             if not is_reported:
                 is_reported = True
-                former, count = missing
                 log.warning(
                     "MQB4106W waiting for units of work of the previous bridge (host %s, process %d): found %d of %d "
                     "receipts",
@@ -184,14 +184,7 @@ class PersistentState:
             if is_given_up():
                 raise Stopped
             time.sleep(CLAIM_INTERVAL)
-        if missing:
-            log.warning("MQB4105W %s: receipts of the previous bridge are missing", self._name)
-        self._commit_owner(msgspec.structs.replace(owner, predecessors=[]))
-
-    def _first_with_missing_receipts(self, owners: list[Owner]) -> tuple[Owner, int] | None:
-        """Get the receipts of the owners. Return the first one whose receipts are incomplete, and their number."""
-        counts = [(owner, sum([self.remove(msg_id) for msg_id in self._receipts_of(owner.prefix)])) for owner in owners]
-        return next(((owner, count) for owner, count in counts if count < owner.workers), None)
+        self._commit_owner(msgspec.structs.replace(owner, predecessor=None))
 
     def was_committed(self, receipt: bytes, before: bytes, lost_at: float) -> bool:
         """Return whether the unit of work that puts `receipt` and gets `before` was committed.
