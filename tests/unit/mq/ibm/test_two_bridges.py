@@ -195,6 +195,18 @@ async def test_a_takeover_that_begins_again_waits_for_a_unit_of_work_in_progress
     assert payloads(queue_manager) == {"a": [1]}
 
 
+@pytest.mark.parametrize("number", range(1, 46))
+async def test_a_takeover_that_begins_again_has_a_receipt_for_each_worker(
+    queue_manager: QueueManager, number: int
+) -> None:
+    """Without its receipt, a worker would not notice the next takeover. The owner message and two receipts are left."""
+    await stop(await opened(queue_manager, NONE))
+    backend = await opened(queue_manager, Fault("poller", number, after=True))
+    state_queue = queue_manager.objects.queues[STATE_QUEUE]
+    await happens(lambda: sum(1 for _ in state_queue.messages()) == 3)
+    await stop(backend)
+
+
 async def test_a_start_that_is_cancelled_ignores_what_the_workers_report(queue_manager: QueueManager) -> None:
     errors: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
