@@ -425,7 +425,9 @@ class EventQueue:
         self._sizes.clear()
         if not self._batches:
             if not self._written:
-                log.error("MQB7003E archive: the writer process %s and is restarted; no rows were lost", exit_status)
+                log.error(
+                    "MQB7003E archive: the writer process %s and is restarted, and no rows were lost", exit_status
+                )
             return
         lost_batch = EventBatch(
             sum(batch.rows for batch in self._batches), min(batch.since for batch in self._batches), []
@@ -436,7 +438,7 @@ class EventQueue:
         self._lost = lost_batch
         self.loss.add(lost_batch.rows)
         log.error(
-            "MQB7004E archive: the writer process %s and is restarted; %d rows were lost",
+            "MQB7004E archive: the writer process %s and is restarted, and %d rows were lost",
             exit_status,
             lost_batch.rows,
         )

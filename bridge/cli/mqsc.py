@@ -408,7 +408,7 @@ def _refuse_traffic(configuration: Configuration, traffic: Callable[[Connection,
     if users:
         raise Failure(
             f"queue manager {ibm.name} is in use: {'; '.join(users)}",
-            hint="use --yes to run the tests anyway; they put load on the queue manager and open many connections",
+            hint="use --yes to run the tests anyway. They put load on the queue manager and open many connections",
         )
 
 

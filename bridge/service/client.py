@@ -326,7 +326,7 @@ class _Started(Coroutine[Any, Any, None]):
 
     def __init__(self, coroutine: Coroutine[Any, Any, None], awaitable: object) -> None:
         self._coroutine = coroutine
-        #: what the coroutine awaits. The first step of the task returns it
+        #: the current awaitable of the coroutine, which the first step of the task returns
         self._awaitable = awaitable
         self._is_first = True
 

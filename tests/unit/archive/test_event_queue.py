@@ -158,7 +158,7 @@ def test_a_killed_process_is_replaced(make: Any, directory: Path, caplog: pytest
     sessions = [(row["outcome"], row["client_id"]) for row in read(directory) if row["direction"] == "subscription"]
     again, happened = ("subscribed", "c"), [("connected", "d"), ("ended", "d")]
     assert sessions == [again, again, *happened]  # a process starts with the open sessions
-    assert f"(pid {killed}) was ended by SIGKILL and is restarted; 2 rows were lost" in caplog.text
+    assert f"(pid {killed}) was ended by SIGKILL and is restarted, and 2 rows were lost" in caplog.text
     assert queue.waiting() == 0
 
 
