@@ -30,7 +30,7 @@ from bridge.service.problems import (
 )
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.certificates import make
+from tests.helpers.certificate_authority import make
 from tests.helpers.console import Console
 from tests.helpers.fake_broker import FakeBroker
 from tests.helpers.faulty_disk import compiled
@@ -43,8 +43,6 @@ from tests.helpers.raw_client import ConnectionClosed, RawClient
 from tests.helpers.remedies import execute
 from tests.helpers.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
 from tests.helpers.scrape import Scrape, promtool
-
-pytestmark = pytest.mark.slow
 
 ALERTS = {
     rule["alert"]: rule
@@ -86,7 +84,7 @@ class Site:
         #: the problem, as it is reported
         self.problem: dict[str, Any] = {}
         #: a BridgeProcess, or a RemoteBridgeProcess
-        self.bridge: Any
+        self.bridge: Any = None
         self.clients: list[RawClient] = []
         self.fake_broker: Any = None
         self.pipeline: LineProcess | None = None
@@ -127,7 +125,8 @@ class Site:
     def discard(self) -> None:
         if self.pipeline is not None:
             self.pipeline.kill()
-        self.bridge.discard()
+        if self.bridge is not None:
+            self.bridge.discard()
         self.broker.stop()
         for client in self.clients:
             client.socket.close()
@@ -375,6 +374,25 @@ def restore_file(site: Site) -> None:
         lost.rename(directory / lost.name)
     assert site.bridge.stop() == 0
     site.bridge.start()
+
+
+def with_history(site: Site) -> None:
+    site.config["client_history"] = {"file": str(site.directory / "clients.db")}
+
+
+def replace_history(site: Site) -> None:
+    """A directory in the place of the file, which root cannot write to either."""
+    (site.directory / "clients.db").unlink()
+    (site.directory / "clients.db").mkdir()
+    site.client("pump-7")
+
+
+def restore_history(site: Site) -> None:
+    """The bridge writes again. The problem ends after an hour."""
+    (site.directory / "clients.db").rmdir()
+    site.client("pump-8")
+    until(lambda: "MQB2018I" in site.bridge.log, lambda: site.bridge.log)
+    assert "connected via channel OPEN" in site.run("client history pump-8")
 
 
 def with_faulty_disk(site: Site) -> None:
@@ -672,6 +690,16 @@ INCIDENTS = {
         "Restore the files from a copy",
         ended="MQB0012I",  # the next start
     ),
+    "history of clients": Incident(
+        "client_history",
+        "the history of clients cannot be written: ",
+        "MqBridgeClientHistory",
+        replace_history,
+        restore_history,
+        with_history,
+        "mqbridge explain MQB2017W",
+        ends=None,
+    ),
     "full disk": Incident(
         "disk",
         "is full: it accepts no persistent messages",
@@ -824,6 +852,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     incident_site.discard()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", INCIDENTS)
 def test_an_incident(site: Site, name: str) -> None:

@@ -15,9 +15,9 @@ import pytest
 
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.certificates import make, tls_settings
+from tests.helpers.certificate_authority import make
 from tests.helpers.mapping_site import hops
-from tests.helpers.mosquitto import Mosquitto, publish
+from tests.helpers.mosquitto import Mosquitto, publish, tls_settings
 from tests.helpers.paho_clients import PahoSubscriber
 from tests.helpers.patience import eventually
 

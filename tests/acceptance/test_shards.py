@@ -39,7 +39,7 @@ from bridge.mqtt.writer import encode
 from tests.helpers.administrator import Administrator
 from tests.helpers.administrator import program as program_
 from tests.helpers.bridge_process import BridgeFailed
-from tests.helpers.certificates import make
+from tests.helpers.certificate_authority import make
 from tests.helpers.exactly_once import DurableSubscriber
 from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.installed import program

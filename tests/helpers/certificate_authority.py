@@ -16,9 +16,9 @@ Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 class Authority:
-    """Issue certificates into a directory: NAME.pem and NAME.key. The authority's own is ca.pem, or `name`."""
+    """Issue certificates into a directory: NAME.pem and NAME.key. The authority's own, `name`, ends in `ends` hours."""
 
-    def __init__(self, directory: Path, name: str = "ca") -> None:
+    def __init__(self, directory: Path, name: str = "ca", ends: float = 24.0) -> None:
         self.directory = directory
         self.key: Key = ec.generate_private_key(ec.SECP256R1())
         self.file = directory / f"{name}.pem"
@@ -27,7 +27,7 @@ class Authority:
         certificate = (
             x509.CertificateBuilder(self.subject, self.subject, self.key.public_key(), x509.random_serial_number())
             .not_valid_before(now - HOUR)
-            .not_valid_after(now + 24 * HOUR)
+            .not_valid_after(now + ends * HOUR)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(self.key.public_key()), critical=False)
             .add_extension(x509.KeyUsage(False, False, False, False, False, True, True, False, False), critical=True)
@@ -102,3 +102,12 @@ class Authority:
             builder = builder.add_revoked_certificate(entry)
         signed = builder.sign(self.key, hashes.SHA256())
         (self.directory / "crl.pem").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+
+
+def make(directory: Path, days: int = 2) -> None:
+    """Make ca.pem, and server and client, each .pem and .key. The server's is for localhost. The client's key has the
+    password p4ss.
+    """
+    authority = Authority(directory, ends=24.0 * days)
+    authority.issue("server", common_name="localhost", ends=24.0 * days)
+    authority.client("client", ends=24.0 * days, password="p4ss")

@@ -26,6 +26,16 @@ def free_port() -> int:
             return port
 
 
+def tls_settings(certificates: Path, *more: str) -> tuple[str, ...]:
+    """Return the lines of mosquitto.conf for a listener with the certificates of certificate_authority.make()."""
+    files = (
+        f"cafile {certificates}/ca.pem",
+        f"certfile {certificates}/server.pem",
+        f"keyfile {certificates}/server.key",
+    )
+    return (*files, *more)
+
+
 class Mosquitto:
     """The broker as a process. It saves its sessions when it stops."""
 

@@ -18,7 +18,7 @@ from bridge.config.document import load
 from bridge.config.models import Configuration
 from bridge.security.password_file import PasswordEntry, hash_of, write_password_file
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.certificates import make
+from tests.helpers.certificate_authority import make
 from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.line_process import LineProcess
 from tests.helpers.mosquitto import free_port, publish

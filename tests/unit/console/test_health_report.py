@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.certificates import make
+from tests.helpers.certificate_authority import make
 from tests.helpers.console import Console
 from tests.helpers.patience import until
 from tests.helpers.raw_client import RawClient

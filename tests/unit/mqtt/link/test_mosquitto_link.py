@@ -15,9 +15,9 @@ from bridge.link import attempts
 from bridge.link.outbox import LinkOutbox as LinkOutbox
 from bridge.link.state import LinkLost, LinkPhase
 from bridge.telemetry.message import Publication
-from tests.helpers.certificates import make, tls_settings
+from tests.helpers.certificate_authority import make
 from tests.helpers.fake_broker import FakeBroker, answer
-from tests.helpers.mosquitto import Mosquitto, Subscriber
+from tests.helpers.mosquitto import Mosquitto, Subscriber, tls_settings
 from tests.helpers.patience import PATIENCE
 from tests.helpers.publications import publication_of_fields
 from tests.helpers.tested_link import LinkFactory, TestedLink, calling
@@ -179,7 +179,7 @@ def test_tls(mosquitto: MosquittoFactory, link: LinkFactory, version: str, certi
         pytest.param("localhost", {}, "certificate was rejected: self-signed", id="authority of nobody's trust"),
         pytest.param("127.0.0.1", {"ca_file": "ca.pem"}, "IP address mismatch", id="another host name"),
         pytest.param("localhost", {"ca_file": "none.pem"}, "tls.ca_file", id="no such file"),
-        pytest.param("localhost", {"ca_file": "ca.key"}, "tls.ca_file", id="no certificate"),
+        pytest.param("localhost", {"ca_file": "server.key"}, "tls.ca_file", id="no certificate"),
         pytest.param("localhost", {"certificate_file": "client.key"}, "tls.certificate_file", id="no own certificate"),
         pytest.param(
             "localhost",

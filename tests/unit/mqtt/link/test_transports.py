@@ -22,10 +22,9 @@ from bridge.link.state import LinkPhase
 from bridge.link.stream import WebSocketStream
 from bridge.link.trial import TrialFailed, reach, try_link
 from bridge.telemetry.message import Publication
-from tests.helpers.certificate_authority import Authority
-from tests.helpers.certificates import make, tls_settings
+from tests.helpers.certificate_authority import Authority, make
 from tests.helpers.fake_broker import CONNECT, DISCONNECT, PUBLISH, FakeBroker, Peer
-from tests.helpers.mosquitto import Mosquitto, free_port
+from tests.helpers.mosquitto import Mosquitto, free_port, tls_settings
 from tests.helpers.patience import PATIENCE, until
 from tests.helpers.tested_link import LinkFactory, TestedLink, calling
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import time
 from pathlib import Path
 
@@ -13,12 +12,12 @@ import pytest
 from bridge.cli.check import expiring
 from bridge.config.models import Configuration
 from bridge.security.tls import certificates_in_use
-from tests.helpers import certificates
+from tests.helpers.certificate_authority import Authority, make
 
 
 @pytest.fixture
 def configuration(tmp_path: Path) -> Configuration:
-    certificates.make(tmp_path)
+    make(tmp_path)
     tls = {"certificate_file": tmp_path / "server.pem", "key_file": tmp_path / "server.key"}
     return Configuration(
         channels=[{"name": "PLAIN"}, {"name": "TLS", "port": 8883, "tls": tls}],
@@ -54,7 +53,7 @@ def test_a_file_that_changes(configuration: Configuration, tmp_path: Path) -> No
 
 def test_client_certificates(tmp_path: Path) -> None:
     """Certificates of links and of Spark. A broker rejects an expired one, and nothing else reports it."""
-    certificates.make(tmp_path)
+    make(tmp_path)
     tls = {"certificate_file": tmp_path / "client.pem", "key_file": tmp_path / "client.key"}
     expiries = gathered(
         Configuration(
@@ -67,10 +66,9 @@ def test_client_certificates(tmp_path: Path) -> None:
 
 def test_the_key_repository(tmp_path: Path) -> None:
     """A PKCS#12 file with a password file. Only IBM's library reads stash files and CMS key repositories."""
-    certificates.make(tmp_path)
-    store = tmp_path / "key.p12"
-    command = ["openssl", "pkcs12", "-export", "-in", tmp_path / "server.pem", "-inkey", tmp_path / "server.key"]
-    subprocess.run([*command, "-out", store, "-passout", "pass:s3cret"], check=True, capture_output=True)
+    authority = Authority(tmp_path)
+    authority.issue("server", ends=48.0)
+    store = authority.key_repository("server", "s3cret", label="server")
     (tmp_path / "password").write_text("s3cret\n")
     tls = {"key_repository": store, "cipher_spec": "ANY_TLS12_OR_HIGHER"}
     queue_manager = {"type": "ibm", "name": "QM1", "channel": "C", "connections": ["h(1)"]}
@@ -82,7 +80,7 @@ def test_the_key_repository(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("days", "line"), [(2, "expires on"), (60, "")])
 def test_check_reports_the_certificate_of_a_link(tmp_path: Path, days: int, line: str) -> None:
-    certificates.make(tmp_path, days)
+    make(tmp_path, days)
     link = {"host": "h", "tls": {"certificate_file": tmp_path / "client.pem", "key_file": tmp_path / "client.key"}}
     notes = list(expiring(Configuration(links={"cloud": link})))
     assert [line for note in notes if f"link cloud: tls.certificate_file {tmp_path / 'client.pem'} {line}" in note] == (
