@@ -32,7 +32,7 @@ test: $(VENV)/.ready-test
 	@$(MAKE) --no-print-directory --jobs=2 lint $(VENV)/.programs $(VENV)/.collected
 	@$(PYTEST) -n 5 --times $(ARGS)
 
-# Before each commit: the static checks, and unit tests that start no process, with few examples.
+# Before each commit: the static checks, and the unit tests, with few examples.
 check: $(VENV)/.ready-test
 	@$(MAKE) --no-print-directory --jobs=2 lint $(VENV)/.unit
 
@@ -41,7 +41,7 @@ $(VENV)/.unit: $(VENV)/.ready-test
 	@# Without the tests that inject a fault at each MQI call, and the long runs of models.
 	@# Temporary files in memory, because each queue manager creates and syncs a database.
 	@[ ! -w /dev/shm ] || export TMPDIR="$${TMPDIR:-/dev/shm}"; \
-	    MQBRIDGE_TEST_EXAMPLES=$${MQBRIDGE_TEST_EXAMPLES:-5} $(PYTEST) -n 2 -m 'not process and not slow' tests/unit $(ARGS) \
+	    MQBRIDGE_TEST_EXAMPLES=$${MQBRIDGE_TEST_EXAMPLES:-5} $(PYTEST) -n 2 -m 'not slow' tests/unit $(ARGS) \
 	    $(patsubst %,--ignore=tests/unit/%.py,$(CAMPAIGNS))
 
 CAMPAIGNS := $(addprefix service/mappings/test_,guarantees blocked_queues session_changes) \
@@ -56,8 +56,9 @@ test-slow: $(VENV)/.ready-test
 	@$(PYTEST) -m slow $(ARGS)
 	@sh deploy/compile.sh $(VENV)
 	@MQBRIDGE_PURE=0 $(PYTEST) -n 3 -m 'slow or not slow' tests/unit/wire tests/unit/mapping tests/unit/mqtt tests/unit/mq \
-	    tests/unit/service tests/acceptance tests/unit/cli/test_process.py
-	@MQBRIDGE_TEST_EXAMPLES=400 $(PYTEST) -n 3 tests/unit/wire tests/unit/mapping tests/unit/mqtt tests/unit/mq/embedded tests/unit/archive
+	    tests/unit/service tests/process/mq tests/process/service tests/process/cli/test_process.py tests/acceptance
+	@MQBRIDGE_TEST_EXAMPLES=400 $(PYTEST) -n 3 tests/unit/wire tests/unit/mapping tests/unit/mqtt tests/unit/mq/embedded tests/unit/archive \
+	    tests/process/archive tests/process/record
 
 # ruff (rules and format), mypy --strict and import-linter.
 lint: $(VENV)/.ready-test

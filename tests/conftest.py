@@ -6,7 +6,8 @@ import asyncio
 import importlib.util
 import os
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 # Before anything of the bridge is imported: the tests run what the sources say, and with MQBRIDGE_PURE=0 what is compiled of
@@ -46,6 +47,7 @@ settings.load_profile("tests")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Warn of a pytest that spreads the tests of a group: each process then starts Spark and a bridge of its own."""
+    sys.addaudithook(_reject_processes)
     if config.getoption("numprocesses", None) and pytest.version_tuple >= (9, 2):
         message = f"pytest {pytest.__version__} ignores xdist_group; `make test` installs the locked version"
         config.issue_config_time_warning(pytest.PytestWarning(message), 2)
@@ -69,26 +71,34 @@ def group_of(item: pytest.Function) -> str:
     return f"{name} {kind}" if isinstance(kind, str) else name
 
 
-#: Names in the module of a test, or of its fixtures, that start processes.
-PROCESSES = frozenset(("subprocess", "multiprocessing", "launch", "LineProcess", "BridgeProcess", "Mosquitto", "Child"))
+#: The audit events of starting a process.
+STARTS = frozenset(("os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"))
+#: The unit test that runs.
+_unit_test: str | None = None
 
 
-def starts_processes(item: pytest.Function) -> bool:
-    """Whether a test, or one of its fixtures, may start a process. `make check` leaves such unit tests out."""
-    modules = [vars(item.module)]
-    for definitions in item._fixtureinfo.name2fixturedefs.values():
-        modules += [definition.func.__globals__ for definition in definitions if "tests" in definition.baseid]
-    return any(PROCESSES & module.keys() for module in modules)
+def _reject_processes(event: str, arguments: tuple[object, ...]) -> None:
+    if _unit_test and event in STARTS:
+        raise AssertionError(f"{_unit_test} starts a process ({event} {arguments}): it belongs to tests/process")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Reject each start of a process in a unit test and its fixtures."""
+    global _unit_test
+    _unit_test = item.nodeid if item.get_closest_marker("unit") else None
+    try:
+        return (yield)
+    finally:
+        _unit_test = None
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads xdist_group
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Mark tests with their directory (unit, contract, acceptance, spark), their group, and what they need."""
+    """Mark tests with their directory (unit, process, contract, acceptance, spark), their group, and what they need."""
     for item in items:
         item.add_marker(item.path.relative_to(TESTS).parts[0])
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
-        if starts_processes(item):
-            item.add_marker("process")
         if "spark" in item.fixturenames:
             item.add_marker("needs_java")
         if "mosquitto" in item.fixturenames:

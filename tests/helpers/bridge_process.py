@@ -229,7 +229,7 @@ class BridgeProcess:
     def run_mq(self, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """Run an MQ application to its end, whatever its exit status.
 
-        It runs in this process, which is ten times as fast. tests/unit/cli/test_process.py runs processes.
+        It runs in this process, which is ten times as fast. tests/process/cli/test_process.py runs processes.
         """
         command = [str(word) for word in self.mq_command(*words)]
         result = CliRunner().invoke(program, command[1:], input=stdin, catch_exceptions=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import pytest
+
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import prepare, run_script
 from bridge.mq.embedded.queuemanager import QueueManager
@@ -73,3 +75,13 @@ def tamper(database: Path, script: str) -> None:
     connection = sqlite3.connect(database)
     connection.executescript(script)
     connection.close()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with BODIES on its queue."""
+    directory = tmp_path_factory.mktemp("written")
+    manager = started(directory)
+    put(manager, *BODIES)
+    manager.close()
+    return directory

@@ -43,6 +43,7 @@ class ForkedProcess:
     def __init__(
         self, module: str, arguments: Sequence[str], env: Mapping[str, str], cwd: Path | None, stdout: int, stderr: int
     ) -> None:
+        sys.audit("subprocess.Popen", MQBRIDGE, arguments, cwd, None)
         _ensure_fork_server()
         with open(os.devnull, "wb") as null:
             outputs = [

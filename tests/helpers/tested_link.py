@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
+from bridge.config.link import LinkConfig
+from bridge.link import attempts
 from bridge.link.client import LinkHandshake
 from bridge.link.connection import LinkConnection
 from bridge.link.state import LinkPhase, LinkState
@@ -68,3 +72,48 @@ def calling(call: Callable[..., Any], *arguments: Any, **options: Any) -> Future
     future = pool.submit(call, *arguments, **options)
     pool.shutdown(wait=False)
     return future
+
+
+def ready(link: TestedLink) -> TestedLink:
+    """Wait until a link is connected, and return it."""
+    link.state_where(LinkPhase.CONNECTED)
+    return link
+
+
+# Fixtures -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def link() -> Iterator[LinkFactory]:
+    """`link(port, version, ...)`: a started link. Options that LinkConnection does not have belong to its configuration."""
+    links: list[LinkConnection] = []
+
+    def start(port: int, version: str = "5", client_id: str = "c", **options: Any) -> TestedLink:
+        of_connection = {
+            name: options.pop(name) for name in ("topic_filter", "qos", "password", "clean") if name in options
+        }
+        former = options.pop("former", ())
+        config = LinkConfig(host=options.pop("host", "127.0.0.1"), port=port, version=version, **options)
+        tested = TestedLink("L", config, client_id, **of_connection)
+        tested.resume(former, subscribed=False)
+        links.append(tested)
+        tested.start()
+        return tested
+
+    yield start
+    for tested in links:
+        tested.stop(PATIENCE)
+
+
+@pytest.fixture(params=["3.1.1", "5"])
+def version(request: pytest.FixtureRequest) -> str:
+    """The MQTT version."""
+    return str(request.param)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the pauses between attempts short, also after rejections."""
+    monkeypatch.setattr(attempts, "LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr(attempts, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(attempts, "REFUSED_PAUSE", 0.02)

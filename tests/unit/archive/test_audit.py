@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +11,6 @@ import pytest
 from bridge.archive.audit import Audit, Counts, MappingCounts, audit
 from bridge.archive.database import NoRows
 from bridge.telemetry.outcome import Outcome
-from tests.benchmarks.archive_rows import generate
 from tests.helpers.archive import NOON, Story, write
 
 Tell = Callable[[Story, str], object]
@@ -265,29 +262,3 @@ def test_several_directories_are_one_archive(tmp_path: Path) -> None:
 def test_a_missing_archive_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NoRows, match="no rows of an archive"):
         audit([tmp_path])
-
-
-@pytest.mark.parametrize(
-    "scale",
-    [
-        pytest.param({}, id="many flows", marks=pytest.mark.slow),
-        # 8 CPU seconds.
-        pytest.param({"publishers": 1, "topics": 1, "subscribers": 1}, id="one flow", marks=pytest.mark.slow),
-    ],
-)
-def test_an_audit_takes_limited_memory(scale: dict[str, int], tmp_path: Path) -> None:
-    rows = 1_000_000
-    generate(tmp_path, rows, lost=3, **scale)
-    program = """if True:
-        import pathlib, resource, sys
-        from bridge.archive.audit import audit
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        found = audit([pathlib.Path(sys.argv[1])], memory="100MB")
-        print(found.totals.expected, found.totals.delivered, found.totals.lost)
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-    """
-    process = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
-    counts, kilobytes = process.stdout.splitlines()
-    assert [int(word) for word in counts.split()] == [rows // 2, rows // 2 - 3, 3]
-    # Without a limit it takes more than 300 MB.
-    assert int(kilobytes) < 180_000

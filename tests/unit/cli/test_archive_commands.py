@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from datetime import timedelta
@@ -178,16 +177,6 @@ def test_missing_or_unreadable_archives_are_not_breaches(
     result = command(name, "--archive", good)
     assert result.exit_code == 2
     assert f"duckdb is not installed: `{sys.executable} -m pip install '" in result.output
-
-
-@pytest.mark.parametrize("name", ["audit", "report"])
-def test_only_duckdb_is_required(bad: Path, name: str) -> None:
-    missing = "sys.modules.update(dict.fromkeys(['pyspark', 'pandas', 'numpy', 'pyarrow', 'pytz']))"
-    command = f"import sys; {missing}; from bridge.cli import main; sys.exit(main())"
-    arguments = [sys.executable, "-c", command, name, "--archive", str(bad), "--json"]
-    process = subprocess.run(arguments, capture_output=True, text=True)
-    assert process.returncode == (1 if name == "audit" else 0), process.stderr
-    assert json.loads(process.stdout)["rows"] == 3
 
 
 def test_a_report_has_tables_json_and_a_page(command: Command, good: Path, tmp_path: Path) -> None:

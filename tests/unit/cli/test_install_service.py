@@ -13,7 +13,7 @@ import pytest
 from bridge.cli.service import FILES, Work, restricted, unseen
 from bridge.config.document import load
 from bridge.mq.mqsc import read
-from tests.unit.cli.conftest import Invoke
+from tests.helpers.command_line import Invoke
 
 UNIT = Path("etc/systemd/system/mqbridge.service")
 CONFIGURATION = Path("etc/mqbridge/bridge.yaml")
@@ -162,34 +162,6 @@ def test_users_other_than_root_are_rejected(invoke: Invoke, monkeypatch: pytest.
 )
 def test_a_program_must_be_visible_to_the_unit(path: str, is_seen: bool) -> None:
     assert list(unseen(Path(path))) == ([] if is_seen else [Path(path)])
-
-
-@pytest.mark.parametrize(
-    ("script", "failed", "message"),
-    [
-        ("exit 0", False, "run: systemd-sysusers FILE\n"),
-        ("echo 'bad line' >&2; exit 1", True, "systemd-sysusers FILE: bad line\n"),
-        ("exit 3", True, "systemd-sysusers FILE: exit status 3\n"),
-        (None, True, "systemd-sysusers is not installed, and could not run: systemd-sysusers FILE\n"),
-    ],
-)
-def test_errors_of_systemd_programs_are_reported(
-    script: str | None,
-    failed: bool,
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    if script is not None:
-        program = tmp_path / "systemd-sysusers"
-        program.write_text(f"#!/bin/sh\n{script}\n")
-        program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    work = Work(Path("/"), is_dry=False)
-    work.run("systemd-sysusers", "FILE")
-    printed = capsys.readouterr()
-    assert (work.failed, printed.err if failed else printed.out) == (failed, message)
 
 
 def test_the_service_of_a_queue_manager_is_mqsc(invoke: Invoke, program: Path) -> None:

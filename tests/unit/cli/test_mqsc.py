@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +10,6 @@ import pytest
 
 from bridge.cli.options import settings
 from bridge.mq.mqsc import is_complete
-from tests.helpers.patience import PATIENCE
 from tests.helpers.served_queue_manager import ServedQueueManager
 
 
@@ -109,42 +105,6 @@ def test_a_script_is_read_from_standard_input(invoke: Any, queue_manager: Any) -
     assert f"AMQ8006I: Queue {queue} created." in result.stdout
     assert result.stdout.splitlines()[-1] == "1 MQSC command run, 0 failed."
     assert queue_manager.depth(queue) == 0
-
-
-def test_a_terminal_has_an_interactive_session(queue_manager: Any, tmp_path: Path) -> None:
-    queue = queue_manager.name("QUEUE")
-    lines = [
-        f"define qlocal({queue}) +",
-        "descr('two lines')",
-        "display cheese",
-        "help",
-        f"dis qlocal({queue}) descr",
-        "end",
-    ]
-    program = Path(sys.executable).with_name("mqbridge")
-    process, terminal = pty.fork()
-    if not process:
-        os.environ["NO_COLOR"] = "1"
-        os.execv(program, [str(program), "mqsc", "--data-dir", str(queue_manager.directory)])
-    printed = b""
-    waiting = [*lines]
-    while True:
-        try:
-            part = os.read(terminal, 4096)
-        except OSError:  # the process has ended
-            break
-        if not part:
-            break
-        printed += part
-        if waiting and printed.endswith(b"> "):
-            os.write(terminal, waiting.pop(0).encode() + b"\n")
-    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0, printed.decode()
-    text = printed.decode()
-    assert "mqsc> " in text and "    > " in text
-    assert f"AMQ8006I: Queue {queue} created." in text
-    assert "AMQ8405I: Syntax error" in text and "Commands: ALTER" in text
-    assert "DESCR(two lines)" in text
-    assert not waiting and PATIENCE
 
 
 def test_a_dump_defines_the_same_objects_at_another_queue_manager(invoke: Any, tmp_path: Path) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +12,7 @@ import yaml
 
 from bridge.cli.pipeline import settings_of
 from bridge.config.pipeline import SparkConfig
-from tests.unit.cli.conftest import Invoke
+from tests.helpers.command_line import Invoke
 
 ONE = "{from: {mq: {queue: Q}}, select: SELECT body FROM input, to: {mq: {queue: R}}}"
 
@@ -109,47 +106,6 @@ def test_settings_of_spark_are_passed_to_the_session() -> None:
         "spark.jars.packages": "a:b:1,c:d:2",
         "spark.jars": f"a.jar,{Path('b.jar').absolute()}",
     }
-
-
-#: Hides packages from a new interpreter, as if the extra `spark` were not installed.
-_HIDING = """
-from importlib.machinery import PathFinder
-
-find_spec = PathFinder.find_spec
-
-def others(name, *rest):
-    hidden = ("pyspark", "py4j", "pyarrow", "pandas", "numpy")
-    return None if name.partition(".")[0] in hidden else find_spec(name, *rest)
-
-PathFinder.find_spec = others
-"""
-
-
-@pytest.mark.parametrize(
-    ("words", "status", "message"),
-    [
-        (("list",), 0, "one:\n"),
-        (("show",), 0, "never run"),
-        (("check",), 2, "pyspark is not installed: `"),
-        (("run",), 2, "pyspark is not installed: `"),
-        (("stop", "one"), 4, "not running: one"),
-        (("drain", "one"), 4, "not running: one"),
-        (("reset", "one", "--yes"), 0, "has no checkpoint"),
-    ],
-)
-def test_commands_without_the_extra_name_it(
-    words: tuple[str, ...], status: int, message: str, file: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "sitecustomize.py").write_text(_HIDING)
-    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
-    command = [sys.executable, "-m", "bridge", "pipeline", *words, "--config", str(file), *_data(words, tmp_path)]
-    process = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert process.returncode == status and message in process.stdout + process.stderr, process
-    assert "Traceback" not in process.stderr
-
-
-def _data(words: tuple[str, ...], directory: Path) -> list[str]:
-    return [] if words == ("list",) else ["--data-dir", str(directory)]
 
 
 def test_ctrl_c_while_spark_starts_interrupts_no_call_to_java(

@@ -22,7 +22,7 @@ from bridge.spark.administration import (
     read_status,
     runs,
 )
-from tests.unit.cli.conftest import Invoke
+from tests.helpers.command_line import Invoke
 
 ONE = "{from: {mq: {queue: Q}}, select: SELECT body FROM input, to: {mq: {queue: R}}}"
 BATCH = CompletedBatch(7, 1000.0, 0.5, 30, 25, 5, 2, 11, 940.0)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[3]
-BROWSER: Final = ("tests/unit/console/test_browser.py", "tests/unit/console/test_browser_tasks.py")
+BROWSER: Final = ("tests/process/console/test_browser.py", "tests/process/console/test_browser_tasks.py")
 COMMANDS: Final = "tests/acceptance/test_console_tasks.py"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from pathlib import Path
 from typing import cast
@@ -18,8 +17,6 @@ from bridge.console.app import application
 from bridge.console.bridge_access import BridgeAccess
 from bridge.console.console import Console as ServiceConsole
 from bridge.console.pace import INTERVAL, SHARE, TURN, Pace, PacedRequests
-from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.console import Console
 from tests.helpers.patience import PATIENCE
 from tests.helpers.running_bridge import running
 
@@ -136,24 +133,3 @@ async def test_a_stop_answers_a_request_that_waits_for_its_turn(tmp_path: Path, 
         await request
     assert (sent[0]["status"], sent[1]["body"]) == (503, b"The bridge is stopping\n")
     assert (b"x-content-type-options", b"nosniff") in sent[0]["headers"]
-
-
-def test_requests_that_are_sent_at_once_are_answered_in_turn(bridge: BridgeProcess, console: Console) -> None:
-    """This includes requests on one connection. A logged-in user does not wait for them."""
-    host, _, port = Console(bridge).place.rpartition(":")
-    several, connections = 5, 8
-    request = b"GET /login HTTP/1.1\r\nHost: %b\r\n\r\n" % Console(bridge).place.encode()
-    sockets = [socket.create_connection((host, int(port)), PATIENCE) for _ in range(connections)]
-    try:
-        for client in sockets:
-            client.sendall(request * several)
-        assert console.get("/clients").status == 200
-        for client in sockets:
-            received = b""
-            while received.count(b"HTTP/1.1 200 OK") < several:
-                data = client.recv(65_536)
-                assert data
-                received += data
-    finally:
-        for client in sockets:
-            client.close()

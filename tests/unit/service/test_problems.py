@@ -20,7 +20,6 @@ import pytest
 from bridge.administration.answers import BridgeState, BridgeStatus
 from bridge.administration.mapping_status import MappingStatus, RunnerState, UnfinishedSession
 from bridge.administration.requests import ListClients, ListProblems, PauseMapping, Reload, ShowStatus
-from bridge.archive.schema import archive_files
 from bridge.config.document import load
 from bridge.config.models import Configuration
 from bridge.files import lock
@@ -35,13 +34,11 @@ from bridge.security import tls as tls_module
 from bridge.security.password_file import PasswordEntry, hash_of, write_password_file
 from bridge.service import lifecycle
 from bridge.service.lifecycle import Bridge
-from bridge.service.metrics import Metrics
-from bridge.service.problems import ARCHIVE_LOSS_TIMEOUT, MANY_REJECTIONS, MANY_TAKEOVERS, REMOVAL_TIMEOUT, Publishers
+from bridge.service.problems import MANY_REJECTIONS, MANY_TAKEOVERS, REMOVAL_TIMEOUT, Publishers
 from bridge.service.reload import ConfigurationSource
 from bridge.spark.administration import LOCK, CompletedBatch, StatusRecord, read_status
 from bridge.spark.segment import IDENTITY, Segment, SpoolIdentity, directory_name
 from bridge.wire import cmqc
-from tests.helpers.archive import Story, write
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.patience import PATIENCE, happens
 from tests.helpers.raw_client import RawClient
@@ -474,47 +471,6 @@ async def test_a_broken_link_is_one_problem_for_all_its_mappings(tmp_path: Path)
             assert (problem.kind, problem.subject, problem.severity) == ("link", "hub", "error")
             assert problem.what.startswith("link hub is not connected to 127.0.0.1:")
             assert problem.command == "mqbridge link test hub"
-
-
-async def test_rows_missing_from_the_archive_are_a_problem_for_an_hour(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with running(configuration(tmp_path, archive={"directory": tmp_path / "archive"})) as bridge:
-        assert bridge.parts.archive is not None
-        await happens(lambda: bridge.parts.archive is not None and bridge.parts.archive._archive.child is not None)
-        child = bridge.parts.archive._archive.child
-        assert child is not None
-        bridge.parts.archive._archive._progress(0, 0, 7)
-        (problem,) = await current_problems(bridge)
-        assert (problem.kind, problem.what) == ("archive", "7 rows are missing from the archive")
-        bridge.parts.archive.loss.last -= ARCHIVE_LOSS_TIMEOUT
-        assert await current_problems(bridge) == []
-
-
-async def test_files_missing_from_the_archive_are_a_problem_for_an_hour(tmp_path: Path) -> None:
-    """The archive process notices it at its start."""
-    directory = tmp_path / "archive"
-    write(directory, Story().put(1, "t", b"").rows)
-    (file,) = archive_files(directory)
-    file.unlink()
-    async with running(configuration(tmp_path, archive={"directory": directory})) as bridge:
-        assert bridge.parts.archive is not None
-        loss = bridge.parts.archive.loss
-        await happens(lambda: loss.files)
-        (problem,) = await current_problems(bridge)
-        assert (problem.kind, problem.severity) == ("archive_files", "warning")
-        assert problem.what.startswith(f"archive {directory}: file 1 is missing, the last one was finished at ")
-        assert problem.command == f"mqbridge data verify {directory}"
-        loss.noticed -= ARCHIVE_LOSS_TIMEOUT
-        assert await current_problems(bridge) == []
-        assert bridge.administration is not None
-        metrics = Metrics(bridge.configuration, 0, time.monotonic)
-        metrics.begin(bridge.administration.parts.host, bridge.administration.parts.queue_manager_watch)
-        samples = await metrics.gather(BridgeState.RUNNING, bridge.administration.parts, await current_problems(bridge))
-        assert [values for metric, values in samples if metric.name == "mqbridge_archive_files_missing"] == [
-            [((), 1.0)]
-        ]
-        metrics.stop()
 
 
 async def test_a_problem_that_becomes_worse_is_logged_again(

@@ -407,3 +407,19 @@ def test_a_batch_larger_than_the_socket_buffers(broker: FakeBroker, link: LinkFa
         assert (first, body[-1_000_000:]) == (PUBLISH | 2, bytes([index]) * 1_000_000)
         peer.send(answer(PUBACK, int.from_bytes(body[3:5], "big")))
     assert call.result(PATIENCE) == {}
+
+
+def test_a_missing_password_is_read_again(broker_5: FakeBroker, link: LinkFactory, impatient: None) -> None:
+    reads: list[int] = []
+
+    def password() -> str:
+        reads.append(1)
+        if len(reads) < 3:
+            raise OSError("password_file: no such file")
+        return "s3cret"
+
+    connected = link(broker_5.port, user="maria", password=password)
+    _, connect = broker_5.connecting()
+    assert connect.endswith(b"\0\6s3cret")
+    assert len(reads) == 3
+    assert connected.state.error == "" or "password_file" in connected.state.error

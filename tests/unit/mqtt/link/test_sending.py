@@ -9,6 +9,7 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 
 from bridge.link import attempts
+from bridge.link.outbox import LinkOutbox
 from bridge.link.state import LinkLost, LinkPhase
 from bridge.link.violations import REACTIONS, Reaction, Violation, Violations
 from bridge.telemetry.message import Publication
@@ -28,7 +29,7 @@ from tests.helpers.fake_broker import (
 )
 from tests.helpers.patience import PATIENCE
 from tests.helpers.publications import publication_of_fields
-from tests.helpers.tested_link import LinkFactory, TestedLink, calling
+from tests.helpers.tested_link import LinkFactory, TestedLink, calling, ready
 
 
 def publications(number: int, qos: int) -> list[Publication]:
@@ -527,3 +528,42 @@ def test_a_malformed_packet_pauses_the_link_the_second_time(
             sender.connect_now()
         peer = broker.connected()
         sender.state_where(LinkPhase.CONNECTED)
+
+
+@pytest.mark.parametrize("reason", [0x92, 0x95, 0x9A, 0x9B, 0x80, 0x83, 0xFE])
+@pytest.mark.parametrize(("packet", "qos"), [(0x40, 1), (0x50, 2)])
+def test_a_reason_code_of_another_packet_does_not_end_the_link(
+    broker_5: FakeBroker, link: LinkFactory, packet: int, qos: int, reason: int
+) -> None:
+    """Brokers send reason codes that MQTT 5 defines for other packets only. They count as rejections."""
+    sender = link(broker_5.port)
+    peer = broker_5.connected()
+    ready(sender)
+    for code in (reason, None):
+        call = calling(sender.publish, [Publication(topic="t", payload=b"", qos=qos)])
+        ((_, packet_id),) = peer.published(1, qos << 1)
+        if code is None and qos == 2:
+            peer.send(answer(0x50, packet_id))
+            peer.expect(0x62)
+            peer.send(answer(0x70, packet_id))
+        else:
+            peer.send(answer(packet, packet_id, code))
+        refused = {0: reason} if code is not None else {}
+        assert {index: refusal.reason for index, refusal in call.result(PATIENCE).items()} == refused
+
+
+def test_an_unexpected_error_ends_the_connection_and_the_link_continues(
+    broker_5: FakeBroker, link: LinkFactory, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = LinkOutbox.answered
+
+    def stumbles(self: LinkOutbox, answers: object) -> None:
+        monkeypatch.setattr(LinkOutbox, "answered", answered)
+        raise ValueError("nobody thought of this")
+
+    monkeypatch.setattr(LinkOutbox, "answered", stumbles)
+    sender = link(broker_5.port)
+    peer = broker_5.connected()
+    peer.send(answer(0x40, 9))
+    broker_5.connected()
+    sender.state_where(LinkPhase.CONNECTED)

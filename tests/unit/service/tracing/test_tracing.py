@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,19 +11,6 @@ from bridge.config.operations import TracesConfig
 from bridge.service.tracing import TracesError, tracing_of
 
 ENDPOINT = "http://127.0.0.1:9/v1/traces"
-
-
-def test_without_an_endpoint_nothing_is_imported() -> None:
-    """A bridge without traces has no module of OpenTelemetry."""
-    program = (
-        "import sys, bridge.service.lifecycle as _, bridge.service.mappings.runner as _, bridge.cli.program as _\n"
-        "from bridge.config.operations import TracesConfig\n"
-        "from bridge.service.tracing import tracing_of\n"
-        "assert tracing_of(TracesConfig(), lambda: 0.0) is None\n"
-        "print([name for name in sys.modules if name.startswith(('opentelemetry', 'google'))])"
-    )
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert process.stdout.strip() == "[]"
 
 
 def test_a_missing_package_is_reported_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ import random
 import shutil
 import sqlite3
 import stat
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,20 +24,8 @@ from bridge.mq.data_directory import DataDirectoryInUse, StoreError, acting_as_o
 from bridge.mq.database import backup, restore, verify
 from bridge.mq.embedded.storage.layout import SCHEMA_VERSION
 from tests.helpers.damaged_database import BODIES, FOREIGN_SCHEMA, QUEUE, bodies, put, started, tamper
-from tests.helpers.forked_process import MQBRIDGE
-from tests.helpers.patience import PATIENCE
 
 OLD = Path(__file__).parent / "data"
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory with BODIES on its queue."""
-    directory = tmp_path_factory.mktemp("written")
-    manager = started(directory)
-    put(manager, *BODIES)
-    manager.close()
-    return directory
 
 
 @pytest.fixture
@@ -192,13 +179,8 @@ def test_a_database_of_another_program_is_rejected(tmp_path: Path, schema: str) 
 @pytest.mark.parametrize(("script", "named"), FOREIGN_SCHEMA.values(), ids=FOREIGN_SCHEMA)
 def test_a_backup_with_another_schema_is_rejected(file: Path, tmp_path: Path, script: str, named: str) -> None:
     tamper(file, script)
-    process = subprocess.run(
-        [MQBRIDGE, "data", "restore", file, "--data-dir", tmp_path / "new"],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert process.returncode == 1 and named in process.stderr, process
+    result = mqbridge("data", "restore", file, "--data-dir", tmp_path / "new")
+    assert result.exit_code == 1 and named in result.stderr, result.output
     assert not (tmp_path / "new").exists()
 
 
@@ -367,12 +349,6 @@ def assert_untouched(victim: Path) -> None:
     assert (victim.read_text(), status.st_uid, stat.S_IMODE(status.st_mode)) == ("of root", 0, 0o600)
 
 
-def run_as_service(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(word) for word in words], user=SERVICE, group=SERVICE, extra_groups=[], capture_output=True, text=True
-    )
-
-
 @as_root
 @pytest.mark.parametrize("below", ["", "new"])
 def test_everything_that_root_restores_belongs_to_the_owner_of_the_directory(
@@ -383,10 +359,10 @@ def test_everything_that_root_restores_belongs_to_the_owner_of_the_directory(
     restore(file, place, force=True)
     for path in (place, *place.rglob("*")):
         assert (path.stat().st_uid, path.stat().st_gid) == (SERVICE, SERVICE), path
-    script = "import sys; [open(name, 'r+b').close() for name in sys.argv[1:]]"
-    process = run_as_service("/usr/bin/env", "python3", "-c", script, place / "lock", place / "queuemanager.db")
-    assert process.returncode == 0, process.stderr
     assert os.geteuid() == 0
+    with acting_as_owner(owned):
+        for name in ("lock", "queuemanager.db"):
+            (place / name).open("r+b").close()
 
 
 @as_root

@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,18 +25,7 @@ from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.damaged_database import BODIES, FOREIGN_SCHEMA, QUEUE, bodies, put, started, tamper
-from tests.helpers.faulty_disk import compiled
 from tests.helpers.patience import PATIENCE
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory with BODIES on its queue."""
-    directory = tmp_path_factory.mktemp("written")
-    manager = started(directory)
-    put(manager, *BODIES)
-    manager.close()
-    return directory
 
 
 @pytest.fixture
@@ -82,13 +68,8 @@ def test_a_database_with_another_schema_is_rejected(copy: Path, script: str, nam
     tamper(copy / "queuemanager.db", script)
     before = sqlite3.connect(copy / "queuemanager.db")
     dump = list(before.iterdump())
-    process = subprocess.run(
-        [Path(sys.executable).with_name("mqbridge"), "data", "verify", copy],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert process.returncode == 1 and named in process.stdout, process
+    result = CliRunner().invoke(program, ["data", "verify", str(copy)])
+    assert result.exit_code == 1 and named in result.stdout, result.output
     with pytest.raises(StoreError, match="mqbridge data salvage") as error:
         QueueManager("MQB1", copy)
     assert named in str(error.value)
@@ -228,94 +209,6 @@ def test_one_damaged_definition_does_not_affect_others(copy: Path, tmp_path: Pat
 
 
 # A disk that fails for a moment ----------------------------------------------------------------------------------------
-
-_PROGRAM = """
-import sys
-from pathlib import Path
-from tests.helpers.damaged_database import put, started
-from bridge.mq.mqi import MQError
-directory, fault, word = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-manager = started(directory)
-put(manager, b"before")
-fault.write_text(word)
-try:
-    put(manager, b"during")
-    print("committed", flush=True)
-except MQError as error:
-    print(error.reason, flush=True)
-fault.unlink(missing_ok=True)
-if sys.stdin.readline().strip() == "go on":
-    put(manager, b"after")
-    print("committed", flush=True)
-    sys.stdin.readline()
-"""
-
-
-@pytest.fixture(scope="module")
-def faulty_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("faulty"))
-
-
-@pytest.mark.parametrize(
-    ("word", "outcome"),
-    [
-        ("fsync once", str(cmqc.MQRC_RESOURCE_PROBLEM)),
-        ("full", str(cmqc.MQRC_RESOURCE_PROBLEM)),
-        ("full once", "committed"),  # written again after the log is emptied
-    ],
-)
-@pytest.mark.parametrize("goes_on", [False, True])
-def test_a_commit_reported_as_failed_does_not_return_after_a_crash(
-    faulty_disk: Path, tmp_path: Path, word: str, outcome: str, goes_on: bool
-) -> None:
-    """After a failed fsync, the frames of the transaction are in the log. A crash must not restore them."""
-    fault = tmp_path / "fault"
-    process = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, str(tmp_path / "data"), str(fault), word],
-        env={**os.environ, "LD_PRELOAD": str(faulty_disk), "FAULTY_DISK": str(fault)},
-        cwd=Path(__file__).parents[5],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdin is not None and process.stdout is not None
-        assert process.stdout.readline().strip() == outcome
-        if goes_on:
-            process.stdin.write("go on\n")
-            process.stdin.flush()
-            assert process.stdout.readline().strip() == "committed"
-        process.send_signal(signal.SIGKILL)
-        process.wait(PATIENCE)
-    finally:
-        process.kill()
-        process.wait()
-    manager = QueueManager("MQB1", tmp_path / "data")
-    try:
-        assert bodies(manager) == [b"before"] + [b"during"] * (outcome == "committed") + [b"after"] * goes_on
-    finally:
-        manager.close()
-
-
-@pytest.mark.parametrize("word", ["full", "fsync"])
-def test_a_start_on_a_failing_disk_does_not_report_damaged_data(
-    faulty_disk: Path, copy: Path, tmp_path: Path, word: str
-) -> None:
-    process = subprocess.run(
-        [Path(sys.executable).with_name("mqbridge"), "run", "--data-dir", copy, "--port", "0"],
-        env={**os.environ, "LD_PRELOAD": str(faulty_disk), "FAULTY_DISK_AT": f"{word}:1:100"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert process.returncode == 1
-    assert "queuemanager.db cannot be used: " in process.stderr and "start again" in process.stderr
-    assert "damaged" not in process.stderr and "Traceback" not in process.stderr
-    manager = QueueManager("MQB1", copy)
-    try:
-        assert bodies(manager) == BODIES
-    finally:
-        manager.close()
 
 
 def test_units_after_a_failed_unit_fail_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

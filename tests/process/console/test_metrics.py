@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -272,16 +270,6 @@ async def test_without_an_admin_port_nothing_is_counted(tmp_path: Path) -> None:
     assert isinstance(bridge.host, EmbeddedHost)
     assert bridge.host.queue_manager.recovery_log.commits is None
     await bridge.stop()
-
-
-def test_modules_of_the_admin_port_are_imported_only_if_it_is_configured() -> None:
-    program = (
-        "import sys, bridge.service.foreground\n"
-        "kinds = ('prometheus', 'uvicorn', 'starlette', 'bridge.service.metrics')\n"
-        "print([one for one in sys.modules if one.startswith(kinds)])"
-    )
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert process.stdout == "[]\n"
 
 
 def test_connections_beyond_max_clients_are_counted(bridge: BridgeProcess) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
+from tests.helpers.archive import Story
 from tests.helpers.patience import PATIENCE
 
 #: Required only by some mappings, an archive, Spark or a queue manager of IBM MQ.
@@ -126,3 +129,87 @@ os.dup2(2, 1)
 status = process.main()
 """
     assert imported(program, names, tmp_path) == []
+
+
+def test_a_bridge_without_an_admin_port() -> None:
+    program = (
+        "import sys, bridge.service.foreground\n"
+        "kinds = ('prometheus', 'uvicorn', 'starlette', 'bridge.service.metrics')\n"
+        "print([one for one in sys.modules if one.startswith(kinds)])"
+    )
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert process.stdout == "[]\n"
+
+
+def test_the_pages_of_the_console() -> None:
+    modules = "operation clients topics queues objects dead_letters users mappings archive"
+    program = (
+        f"import sys\nfor one in {modules!r}.split(): __import__('bridge.console.' + one)\n"
+        "print([one for one in sys.modules if one.startswith('bridge.service')])"
+    )
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert process.stdout == "[]\n"
+
+
+def test_opentelemetry_without_an_endpoint_for_traces() -> None:
+    program = (
+        "import sys, bridge.service.lifecycle as _, bridge.service.mappings.runner as _, bridge.cli.program as _\n"
+        "from bridge.config.operations import TracesConfig\n"
+        "from bridge.service.tracing import tracing_of\n"
+        "assert tracing_of(TracesConfig(), lambda: 0.0) is None\n"
+        "print([name for name in sys.modules if name.startswith(('opentelemetry', 'google'))])"
+    )
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["audit", "report"])
+def test_audit_and_report_require_only_duckdb(tmp_path: Path, name: str) -> None:
+    """A message without a subscriber's delivery: the audit finds a breach."""
+    archive = Story().subscribed("c", 0, "t", 1).put(1, "t", b"a").write(tmp_path)
+    missing = "sys.modules.update(dict.fromkeys(['pyspark', 'pandas', 'numpy', 'pyarrow', 'pytz']))"
+    command = f"import sys; {missing}; from bridge.cli import main; sys.exit(main())"
+    arguments = [sys.executable, "-c", command, name, "--archive", str(archive), "--json"]
+    process = subprocess.run(arguments, capture_output=True, text=True)
+    assert process.returncode == (1 if name == "audit" else 0), process.stderr
+    assert json.loads(process.stdout)["rows"] == 1
+
+
+#: Hides packages from a new interpreter, as if the extra `spark` were not installed.
+_HIDING = """
+from importlib.machinery import PathFinder
+
+find_spec = PathFinder.find_spec
+
+def others(name, *rest):
+    hidden = ("pyspark", "py4j", "pyarrow", "pandas", "numpy")
+    return None if name.partition(".")[0] in hidden else find_spec(name, *rest)
+
+PathFinder.find_spec = others
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (("list",), 0, "one:\n"),
+        (("show",), 0, "never run"),
+        (("check",), 2, "pyspark is not installed: `"),
+        (("run",), 2, "pyspark is not installed: `"),
+        (("stop", "one"), 4, "not running: one"),
+        (("drain", "one"), 4, "not running: one"),
+        (("reset", "one", "--yes"), 0, "has no checkpoint"),
+    ],
+)
+def test_commands_of_pipelines_without_the_extra_name_it(
+    words: tuple[str, ...], status: int, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "bridge.yaml"
+    file.write_text("pipelines: {one: {from: {mq: {queue: Q}}, select: SELECT body FROM input, to: {mq: {queue: R}}}}")
+    data = [] if words == ("list",) else ["--data-dir", str(tmp_path)]
+    (tmp_path / "sitecustomize.py").write_text(_HIDING)
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    command = [sys.executable, "-m", "bridge", "pipeline", *words, "--config", str(file), *data]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert process.returncode == status and message in process.stdout + process.stderr, process
+    assert "Traceback" not in process.stderr

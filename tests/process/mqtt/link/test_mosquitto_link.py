@@ -16,20 +16,14 @@ from bridge.link.outbox import LinkOutbox as LinkOutbox
 from bridge.link.state import LinkLost, LinkPhase
 from bridge.telemetry.message import Publication
 from tests.helpers.certificate_authority import make
-from tests.helpers.fake_broker import FakeBroker, answer
 from tests.helpers.mosquitto import Mosquitto, Subscriber, tls_settings
 from tests.helpers.patience import PATIENCE
 from tests.helpers.publications import publication_of_fields
-from tests.helpers.tested_link import LinkFactory, TestedLink, calling
+from tests.helpers.tested_link import LinkFactory, ready
 
 MosquittoFactory = Callable[..., Mosquitto]
 
 OPTION = {"3.1.1": "mqttv311", "5": "mqttv5"}
-
-
-def ready(connection: TestedLink) -> TestedLink:
-    connection.state_where(LinkPhase.CONNECTED)
-    return connection
 
 
 def batch(number: int, qos: int) -> list[Publication]:
@@ -247,58 +241,3 @@ def test_a_changed_filter_delivers_once(mosquitto: MosquittoFactory, link: LinkF
     (last,) = receiver.take_all(1)
     assert payloads == [b"before", *(b"%d" % number for number in range(20))]
     assert last.publication.payload == b"last"
-
-
-@pytest.mark.parametrize("reason", [0x92, 0x95, 0x9A, 0x9B, 0x80, 0x83, 0xFE])
-@pytest.mark.parametrize(("packet", "qos"), [(0x40, 1), (0x50, 2)])
-def test_a_reason_code_of_another_packet_does_not_end_the_link(
-    broker_5: FakeBroker, link: LinkFactory, packet: int, qos: int, reason: int
-) -> None:
-    """Brokers send reason codes that MQTT 5 defines for other packets only. They count as rejections."""
-    sender = link(broker_5.port)
-    peer = broker_5.connected()
-    ready(sender)
-    for code in (reason, None):
-        call = calling(sender.publish, [Publication(topic="t", payload=b"", qos=qos)])
-        ((_, packet_id),) = peer.published(1, qos << 1)
-        if code is None and qos == 2:
-            peer.send(answer(0x50, packet_id))
-            peer.expect(0x62)
-            peer.send(answer(0x70, packet_id))
-        else:
-            peer.send(answer(packet, packet_id, code))
-        refused = {0: reason} if code is not None else {}
-        assert {index: refusal.reason for index, refusal in call.result(PATIENCE).items()} == refused
-
-
-def test_an_unexpected_error_ends_the_connection_and_the_link_continues(
-    broker_5: FakeBroker, link: LinkFactory, impatient: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answered = LinkOutbox.answered
-
-    def stumbles(self: LinkOutbox, answers: object) -> None:
-        monkeypatch.setattr(LinkOutbox, "answered", answered)
-        raise ValueError("nobody thought of this")
-
-    monkeypatch.setattr(LinkOutbox, "answered", stumbles)
-    sender = link(broker_5.port)
-    peer = broker_5.connected()
-    peer.send(answer(0x40, 9))
-    broker_5.connected()
-    sender.state_where(LinkPhase.CONNECTED)
-
-
-def test_a_missing_password_is_read_again(broker_5: FakeBroker, link: LinkFactory, impatient: None) -> None:
-    reads: list[int] = []
-
-    def password() -> str:
-        reads.append(1)
-        if len(reads) < 3:
-            raise OSError("password_file: no such file")
-        return "s3cret"
-
-    connected = link(broker_5.port, user="maria", password=password)
-    _, connect = broker_5.connecting()
-    assert connect.endswith(b"\0\6s3cret")
-    assert len(reads) == 3
-    assert connected.state.error == "" or "password_file" in connected.state.error

@@ -15,7 +15,7 @@ from tests.helpers.console import Console
 from tests.helpers.known_secrets import register
 from tests.helpers.raw_client import RawClient
 from tests.helpers.scrape import admin_url
-from tests.unit.console.test_browser import log_in, look
+from tests.process.console.test_browser import log_in, look
 
 pytestmark = pytest.mark.slow  # a browser starts
 

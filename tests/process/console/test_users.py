@@ -16,7 +16,7 @@ from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.console import Console, LiveView
 from tests.helpers.known_secrets import register
 from tests.helpers.raw_client import RawClient
-from tests.unit.console.test_access import PAGES
+from tests.process.console.test_access import PAGES
 
 CONFIG = """
 channels:

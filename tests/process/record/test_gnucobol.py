@@ -21,7 +21,7 @@ from bridge.record.field import CodecOptions
 from bridge.record.layout import RecordItem, RecordLayout, layout_of
 from tests.helpers.installed import program
 
-COPYBOOKS = Path(__file__).parent / "copybooks"
+COPYBOOKS = Path(__file__).parents[2] / "unit" / "record" / "copybooks"
 #: MQMD.Encoding of the programs: binary numbers big-endian, or native with -fbinary-byteorder=native; native floating point.
 BIG_ENDIAN, NATIVE = 0x211, 0x212
 ASCII, EBCDIC = 819, 37

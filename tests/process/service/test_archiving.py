@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from bridge.config.operations import ArchiveConfig
+from bridge.mq.backend import ClientSubscription, RecoveredState
 from bridge.mqtt.packets import Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe, Will
 from bridge.service.recorder import Recorder
 from bridge.wire import cmqc
 from tests.helpers.archive import read
+from tests.helpers.fake_backend import FakeBackend
+from tests.helpers.service_bridge import Bridge
 
 Archived = Callable[..., Any]
 
@@ -29,7 +32,7 @@ class Rows(list[dict[str, Any]]):
 
 
 @pytest.fixture
-def archived(bridge: Any, tmp_path: Path) -> Archived:
+def archived(tmp_path: Path) -> Archived:
     """`async with archived() as (running, rows)`: a service with an archive. `rows` has its rows after the block."""
 
     @asynccontextmanager
@@ -39,7 +42,7 @@ def archived(bridge: Any, tmp_path: Path) -> Archived:
         rows = Rows()
         clock = asyncio.get_running_loop().time
         recorder = Recorder(ArchiveConfig(directory=tmp_path / "archive", **config), clock)
-        async with bridge(limits, backend, [lambda bus: bus.attach(recorder)]) as running:
+        async with Bridge(limits, backend, [lambda bus: bus.attach(recorder)]) as running:
             yield running, rows
         recorder.close(10)
         rows += read(tmp_path / "archive")
@@ -193,11 +196,9 @@ async def test_a_will_is_a_publication(archived: Archived) -> None:
     ]
 
 
-async def test_durable_subscriptions_are_archived_at_the_start(
-    archived: Archived, restart: Any, durable_subscription: Any, bridge: Any
-) -> None:
-    async with bridge() as running:
-        backend = restart(running.backend, durable_subscription("c", "a/#", "2", True))
+async def test_durable_subscriptions_are_archived_at_the_start(archived: Archived) -> None:
+    backend = FakeBackend()
+    backend.recovered = RecoveredState([], [ClientSubscription("c", "a/#", "2", True)])
     async with archived(backend=backend) as (_, rows):
         pass
     assert rows.of("subscription", "outcome", "client_id", "topic", "qos", "durable") == [

@@ -15,7 +15,7 @@ from tests.helpers.browser import Browser
 from tests.helpers.console import Console
 from tests.helpers.raw_client import RawClient
 from tests.helpers.scrape import admin_url
-from tests.unit.console.conftest import CONFIG, SCRIPT
+from tests.process.console.conftest import CONFIG, SCRIPT
 
 pytestmark = pytest.mark.slow
 

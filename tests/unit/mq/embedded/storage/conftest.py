@@ -1,0 +1,3 @@
+"""A written database."""
+
+from tests.helpers.damaged_database import written  # noqa: F401
