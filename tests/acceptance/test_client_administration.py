@@ -260,4 +260,5 @@ def test_the_history_and_the_trace_of_a_client(
     assert len(entries) == 3 and any("connected via channel" in entry["text"] for entry in entries)
     assert file.stat().st_mode & 0o777 == 0o600
     assert "File exists" in administrator.refused("client", "trace", "traced", "--file", str(file))
-    assert administrator.does("client", "trace", "traced", "--for", "0s") == ""
+    ended = administrator.run("client", "trace", "traced", "--for", "0s")
+    assert (ended.stdout, ended.stderr) == ("", "tracing client traced until Ctrl-C\n")
