@@ -1,4 +1,4 @@
-"""`mqbridge explain`: explanations of log messages and reason codes."""
+"""`mqbridge explain`: explanations of log messages, and of reason codes of MQ and MQTT."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 
 _IDENTIFIER = re.compile(r"MQB(\d{4})[A-Z]?")
 _REASON = re.compile(r"\d+|MQRC(CF)?_\w+")
+_MQTT_REASON = re.compile(r"0X[0-9A-F]{2}")
+#: A return code of CONNACK before MQTT 5.
+_RETURN_CODE = re.compile(r"CONNACK ?[1-5]")
 
 
 class _Explained(msgspec.Struct, omit_defaults=True):
-    """A log message or an MQ reason code."""
+    """A log message or a reason code."""
 
     id: str
     text: str
@@ -37,12 +40,12 @@ def explain(
         list[str] | None,
         argument(
             "[IDENTIFIER]...",
-            "Message identifiers, with or without the last"
-            " letter, or MQ reason codes, as numbers or names. Default: list all messages.",
+            "Message identifiers, with or without the last letter, MQ reason codes, as numbers or names, and reason codes of"
+            " MQTT, such as 0x87 or 'CONNACK 5'. Default: list all messages.",
         ),
     ] = None,
 ) -> None:
-    """Explain log messages and MQ reason codes, and what to do about them.
+    """Explain log messages and reason codes of MQ and MQTT, and what to do about them.
 
     A log message starts with its identifier, such as MQB1201W. The last letter is the severity: I is information, W a
     warning, E an error, and S a severe error. Exit status 3 if there is no such message.
@@ -72,8 +75,9 @@ def _explained(text: str, messages: Mapping[str, LogMessage]) -> _Explained:
         for identifier, message in messages.items():
             if identifier[3:7] == match[1]:
                 return _of_message(identifier, message)
-    elif _REASON.fullmatch(text) is not None and (reason := _reason(text)) is not None:
-        return reason
+    for written, reason_of in ((_REASON, _reason), (_MQTT_REASON, _mqtt_reason), (_RETURN_CODE, _return_code)):
+        if written.fullmatch(text) is not None and (reason := reason_of(text)) is not None:
+            return reason
     raise Failure(f"no message {text}", NOT_FOUND, hint=_suggestion(text, list(messages)))
 
 
@@ -90,6 +94,31 @@ def _reason(text: str) -> _Explained | None:
         if text in (str(code), name):
             return _Explained(str(code), name, meaning=reasons().get(name, ""))
     return None
+
+
+def _mqtt_reason(text: str) -> _Explained | None:
+    """Return a reason code of MQTT 5 by its hexadecimal number, or None."""
+    from bridge.log_messages.catalogue import mqtt_reasons
+    from bridge.mqtt.reason_codes import ReasonCode
+
+    for code in ReasonCode:
+        if code == int(text, 16):
+            packets = ", ".join(code.packets.split())
+            return _Explained(
+                f"0x{code:02X}", f"{code.words} (MQTT 5: {packets})", meaning=mqtt_reasons().get(code.name, "")
+            )
+    return None
+
+
+def _return_code(text: str) -> _Explained:
+    """Return a return code of CONNACK before MQTT 5."""
+    from bridge.log_messages.catalogue import mqtt_reasons
+    from bridge.mqtt.connection import REASON_CODES
+    from bridge.mqtt.packets import ConnackCode
+
+    code = REASON_CODES[ConnackCode(int(text[-1]))]
+    words = f"{code.words} (MQTT 3.1 and 3.1.1; MQTT 5: 0x{code:02X})"
+    return _Explained(f"CONNACK {text[-1]}", words, meaning=mqtt_reasons()[code.name])
 
 
 def _suggestion(text: str, identifiers: Sequence[str]) -> str:

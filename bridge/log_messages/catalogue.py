@@ -34,3 +34,8 @@ def catalogue() -> Mapping[str, LogMessage]:
 def reasons() -> Mapping[str, str]:
     """Return explanations of common MQ reason codes, by name."""
     return msgspec.yaml.decode((_DIRECTORY / "reasons.yaml").read_bytes(), type=dict[str, str])
+
+
+def mqtt_reasons() -> Mapping[str, str]:
+    """Return explanations of reason codes of MQTT 5, by name (bridge/mqtt/reason_codes.py)."""
+    return msgspec.yaml.decode((_DIRECTORY / "mqtt_reasons.yaml").read_bytes(), type=dict[str, str])

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import bridge
 from bridge.cli.program import program
-from bridge.log_messages.catalogue import catalogue
+from bridge.log_messages.catalogue import catalogue, mqtt_reasons
+from bridge.mqtt.reason_codes import FAILURE, ReasonCode
 
 
 def explain(*arguments: str, status: int = 0) -> tuple[str, str]:
@@ -63,7 +67,33 @@ def test_a_rare_reason_code_has_its_name() -> None:
     assert explain("MQRCCF_CHANNEL_NOT_FOUND")[0] == "4032  MQRCCF_CHANNEL_NOT_FOUND\n"
 
 
-@pytest.mark.parametrize("written", ["MQB9999E", "MQB12", "nonsense", "99999", "MQRC_NONSENSE", "²", ""])
+@pytest.mark.parametrize(
+    ("written", "head"),
+    [
+        ("0x87", "0x87  Not authorized (MQTT 5: CONNACK, PUBACK, PUBREC, SUBACK, UNSUBACK, DISCONNECT)"),
+        ("0X8e", "0x8E  Session taken over (MQTT 5: DISCONNECT)"),
+        ("CONNACK 5", "CONNACK 5  Not authorized (MQTT 3.1 and 3.1.1; MQTT 5: 0x87)"),
+        ("connack 2", "CONNACK 2  Client Identifier not valid (MQTT 3.1 and 3.1.1; MQTT 5: 0x85)"),
+    ],
+)
+def test_a_reason_code_of_mqtt_is_explained(written: str, head: str) -> None:
+    output, _ = explain(written)
+    assert output.startswith(f"{head}\n\nWhat it means:\n  ")
+
+
+def test_each_mqtt_reason_code_of_the_bridge_is_explained() -> None:
+    """Whether a client gets it from the bridge, or a log line contains it."""
+    sources = Path(bridge.__file__).parent.rglob("*.py")
+    used = {name for file in sources for name in re.findall(r"\bReasonCode\.([A-Z_]+)", file.read_text("utf-8"))}
+    failures = {name for name in used if ReasonCode[name] >= FAILURE}
+    assert failures - mqtt_reasons().keys() == set()
+    assert mqtt_reasons().keys() <= ReasonCode.__members__.keys()
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["MQB9999E", "MQB12", "nonsense", "99999", "MQRC_NONSENSE", "0x7F", "0x870", "CONNACK 6", "²", ""],
+)
 def test_an_unknown_message_is_reported(written: str) -> None:
     output, error = explain("MQB1201W", written, status=3)
     assert output == ""
