@@ -165,14 +165,14 @@ def test_opentelemetry_without_an_endpoint_for_traces() -> None:
 
 @pytest.mark.parametrize("name", ["audit", "report"])
 def test_audit_and_report_require_only_duckdb(tmp_path: Path, name: str) -> None:
-    """A message without a subscriber's delivery: the audit finds a breach."""
-    archive = Story().subscribed("c", 0, "t", 1).put(1, "t", b"a").write(tmp_path)
+    story = Story().subscribed("c", 0, "t", 1).put(1, "t", b"a").put(2, "t", b"b").out(600, "c", "t", b"b", since=2)
+    archive = story.write(tmp_path)
     missing = "sys.modules.update(dict.fromkeys(['pyspark', 'pandas', 'numpy', 'pyarrow', 'pytz']))"
     command = f"import sys; {missing}; from bridge.cli import main; sys.exit(main())"
     arguments = [sys.executable, "-c", command, name, "--archive", str(archive), "--json"]
     process = subprocess.run(arguments, capture_output=True, text=True)
     assert process.returncode == (1 if name == "audit" else 0), process.stderr
-    assert json.loads(process.stdout)["rows"] == 1
+    assert json.loads(process.stdout)["rows"] == 3
 
 
 #: Hides packages from a new interpreter, as if the extra `spark` were not installed.
