@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import psutil
@@ -42,7 +42,8 @@ class Traffic:
         self.publisher.connect(bridge.port)
         clients_and_ends: list[tuple[Publisher | DurableSubscriber, Callable[[], bool]]] = [
             (self.publisher, lambda: self.publisher.finished),
-            (self.subscriber, lambda: len(self.subscriber.numbers) == count),
+            # The end of the last exchange: a connection that closes with unread packets may lose acknowledgements.
+            (self.subscriber, lambda: len(self._finished()) == count),
         ]
         self._threads = [
             threading.Thread(target=self._work, args=client_and_end, daemon=True) for client_and_end in clients_and_ends
@@ -56,6 +57,10 @@ class Traffic:
                 client.step()
         except BaseException as failure:
             self._failures.append(failure)
+
+    def _finished(self) -> Collection[int]:
+        """The numbers of the messages whose exchange has ended."""
+        return self.subscriber.released if self.qos == 2 else self.subscriber.numbers
 
     def wait_for(self, acknowledged: int) -> None:
         """Wait for the progress of the publisher."""
@@ -79,9 +84,8 @@ class Traffic:
         self.check()
         assert not any(thread.is_alive() for thread in self._threads)
         verify(self.subscriber.received, self.publisher, self.qos)
-        # PUBREL follows in the order of PUBREC (MQTT 3.1.1, section 4.6). The last ones have not come yet.
-        released = self.subscriber.released
-        assert released == [number for _, number in self.subscriber.received[: len(released)]]
+        if self.qos == 2:  # PUBREL follows in the order of PUBREC (MQTT 3.1.1, section 4.6)
+            assert self.subscriber.released == [number for _, number in self.subscriber.received]
         assert self.publisher.connections == self.subscriber.connections == 1
         self.publisher.close()
         self.subscriber.close()

@@ -47,7 +47,7 @@ def open_files() -> Iterator[None]:
 @pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_thousand_idle_clients(open_files: None, new_bridge: Callable[..., BridgeProcess]) -> None:
     """They are connected at the same time, answered when they ping, receive a publication, and disconnect without a trace."""
-    bridge = new_bridge(arguments=["--log-level", "warning"]).start()
+    bridge = new_bridge().start()
     with contextlib.ExitStack() as stack:
         clients = [
             stack.enter_context(RawClient(bridge.port, f"idle-{n}", keep_alive=600)) for n in range(IDLE_CLIENTS)
