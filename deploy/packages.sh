@@ -40,14 +40,26 @@ failed() { # WHAT
     exit 1
 }
 
+# Runs apt-get, and waits while another program, such as unattended-upgrades after the start of a machine, has locked it.
+attempt() { # WORD...
+    tries=0
+    until $as_root "$@" >>"$log" 2>&1; do
+        grep -q '^E: Could not get lock' "$log" && [ "$tries" -lt 60 ] || return 1
+        [ "$tries" != 0 ] || echo "waiting for another program that installs packages: $(grep -m 1 '^E: Could not get lock' "$log")"
+        sed -i '/^E: Could not get lock/d; /^E: Unable to acquire/d; /^E: Unable to lock/d' "$log"
+        tries=$((tries + 1))
+        sleep 5
+    done
+}
+
 [ $# = 0 ] || echo "installing Debian packages: $*"
 # If no server answers, apt-get exits with 0 and old lists, which may be good enough.
-$as_root apt-get update -qq >"$log" 2>&1 || failed "update apt's package lists"
+attempt apt-get update -qq || failed "update apt's package lists"
 if [ $# = 0 ]; then
     ! grep -q '^W: Failed to fetch' "$log" || failed "update apt's package lists"
     exit 0
 fi
-$as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >>"$log" 2>&1 ||
+attempt DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" ||
     failed "install the Debian packages $*"
 # apt-get exits with 0 if Ctrl-C interrupts it (Debian 13).
 for package in "$@"; do

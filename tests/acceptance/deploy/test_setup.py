@@ -130,6 +130,24 @@ def test_a_failing_apt_get_is_reported_with_its_first_error_and_a_remedy(tmp_pat
     ]
 
 
+@pytest.mark.parametrize("attempts", [3, 1000], ids=["released", "locked for ever"])
+def test_setup_waits_for_another_program_that_installs_packages(tmp_path: Path, attempts: int) -> None:
+    """On a new machine, unattended-upgrades may hold the lock for minutes."""
+    lock = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 7 (unattended-upgr)"
+    calls = tmp_path / "calls"
+    locked = f"echo '{lock}' >&2; echo 'E: Unable to acquire the dpkg frontend lock' >&2; exit 100"
+    script(tmp_path / "apt-get", f"echo >>{calls}; [ $(wc -l <{calls}) -ge {attempts} ] || {{ {locked}; }}")
+    script(tmp_path / "sudo", 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"')
+    script(tmp_path / "sleep", "exit 0")
+    result = run("deploy/packages.sh", path=tmp_path)
+    assert result.stdout == f"waiting for another program that installs packages: {lock}\n"
+    if attempts == 3:
+        assert (result.returncode, result.stderr, len(calls.read_text())) == (0, "", attempts)
+    else:
+        assert result.returncode == 1
+        assert result.stderr.startswith(f"setup: cannot update apt's package lists: {lock}\n")
+
+
 def test_sudo_gets_the_proxies(tmp_path: Path) -> None:
     script(tmp_path / "id", "echo 1000")
     script(tmp_path / "apt-get", "exit 0")
