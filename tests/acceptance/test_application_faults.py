@@ -79,13 +79,13 @@ class Calls:
 
     def begin(self, name: str, number: int) -> None:
         """Begin calls of an application, and return when the device has their requests."""
-        begun = [
+        threads = [
             threading.Thread(target=self._call, args=(name, f"{name} {index}".encode())) for index in range(number)
         ]
-        for thread in begun:
+        for thread in threads:
             thread.start()
-        self._threads += begun
-        for _ in begun:
+        self._threads += threads
+        for _ in threads:
             request = self._device.take()
             self.requests[request.payload] = request
 

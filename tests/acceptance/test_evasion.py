@@ -93,7 +93,7 @@ class Peak:
         return int(line.split()[1]) * 1024
 
 
-def begun(bridge: BridgeProcess, channel: str) -> socket.socket:
+def unfinished_connection(bridge: BridgeProcess, channel: str) -> socket.socket:
     """A connection that has started a packet of maximum length other than CONNECT."""
     connection: socket.socket = socket.create_connection(("127.0.0.1", bridge.ports[channel]), PATIENCE)
     if channel == "TLS":
@@ -250,7 +250,7 @@ def test_unauthenticated_clients_can_send_little(bridge: BridgeProcess, channel:
     """A long frame before CONNECT is not buffered: the connection is closed, and memory does not grow."""
     before = len(bridge.log)
     peak = Peak(bridge)
-    connections = [begun(bridge, channel) for _ in range(CONNECTIONS)]
+    connections = [unfinished_connection(bridge, channel) for _ in range(CONNECTIONS)]
     with ExitStack() as stack:
         for connection in connections:
             stack.enter_context(connection)

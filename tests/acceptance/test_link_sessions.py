@@ -77,10 +77,10 @@ def test_a_broker_that_restarts_every_few_seconds(
     end = threading.Event()
     thread = Restless(publisher, broker, SEED, end)
     thread.start()
-    began = time.monotonic()
+    start = time.monotonic()
     restarts = 0
     try:
-        while (passed := time.monotonic() - began) < SECONDS:
+        while (passed := time.monotonic() - start) < SECONDS:
             # Bursts, so that many messages are in flight at each restart.
             publisher.allowed = min(total, int(total * (passed + 5) / SECONDS))
             end.wait(chance.uniform(2, 3))
@@ -230,8 +230,8 @@ class TwoBrokers:
                 self.visit(tap)
             for thread in threads:
                 thread.start()
-            began, sent = time.monotonic(), 0
-            while (passed := time.monotonic() - began) < SECONDS:
+            start, sent = time.monotonic(), 0
+            while (passed := time.monotonic() - start) < SECONDS:
                 share = min(self.total, int(self.total * passed / SECONDS) + 50)
                 for publisher in publishers:
                     publisher.allowed = share

@@ -257,15 +257,15 @@ def test_all_retained_messages_reach_a_client_that_reads_slowly(
             states[publish.topic] = publish.payload
         time.sleep(pause)  # the measured case, not a wait for an event
         received: dict[str, bytes] = {}
-        began = time.monotonic()
+        start = time.monotonic()
         read = 0
         while received != states:
             publish = slow.wait_for(Publish)
             received[publish.topic] = publish.payload
             read += len(publish.payload)
             if rate:
-                time.sleep(max(0.0, began + read / rate - time.monotonic()))
-        print(f"{len(received)} of {count} retained messages, {read} bytes in {time.monotonic() - began:.1f} s")
+                time.sleep(max(0.0, start + read / rate - time.monotonic()))
+        print(f"{len(received)} of {count} retained messages, {read} bytes in {time.monotonic() - start:.1f} s")
         for n in range(0 if count > 2_000 else count):
             sender.send(Publish(f"{unique}/{n}", b"", 0, True))
         sender.ping()

@@ -323,9 +323,9 @@ def test_a_unix_socket_that_is_in_use(bridge: BridgeProcess, tmp_path: Path) -> 
 
 def test_connections_closed_during_handshake_header_or_frame(bridge: BridgeProcess) -> None:
     """Only this connection ends."""
-    for channel, begun in (("WSS", b"\x16\x03\x01"), ("PROXIED", b"PRO"), ("WS", b"GET /mqtt HTTP/1.1\r\nUpg")):
+    for channel, beginning in (("WSS", b"\x16\x03\x01"), ("PROXIED", b"PRO"), ("WS", b"GET /mqtt HTTP/1.1\r\nUpg")):
         with RawClient(bridge.ports[channel], "x") as client:
-            client.send_bytes(begun)
+            client.send_bytes(beginning)
     with RawClient(bridge.ports["WS"], "x") as client, pytest.raises(ConnectionClosed):
         client.send_bytes(b"\r\n\r\n")
         while True:

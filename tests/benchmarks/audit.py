@@ -75,7 +75,7 @@ def measure(rows: int = ROWS) -> AuditFigures:
         directory = Path(name)
         generate(directory, rows, lost=LOST)
         size = sum(file.stat().st_size for file in directory.rglob("*.parquet"))
-        began = time.monotonic()
+        start = time.monotonic()
         with subprocess.Popen(
             [MQBRIDGE, "audit", "--archive", directory, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         ) as process:
@@ -83,7 +83,7 @@ def measure(rows: int = ROWS) -> AuditFigures:
             memory.start()
             printed, _ = process.communicate()
             memory.end()
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - start
     totals = json.loads(printed)["totals"]
     assert process.returncode == 1 and (totals["expected"], totals["lost"]) == (rows // 2, LOST), totals
     return AuditFigures(rows, seconds, memory.highest / 2**20, size / 2**20)

@@ -54,9 +54,9 @@ def main() -> None:
         best = float("inf")
         for _ in range(options.rounds if number > 1 else 5):
             unit.forbidden = {}
-            begun = time.process_time()
+            start = time.process_time()
             schemas.refuse(unit, session)
-            best = min(best, (time.process_time() - begun) / number * 1e6)
+            best = min(best, (time.process_time() - start) / number * 1e6)
         table.add_row(name, f"{len(payload):,}", f"{best:,.1f}")
     Console(width=100).print(table)
 

@@ -52,11 +52,11 @@ def measure(console: Console) -> None:
     for path in PAGES:
         times = []
         for _ in range(ROUNDS):
-            began = time.perf_counter()
+            start = time.perf_counter()
             connection.request("GET", path, headers=cookie)
             answer = connection.getresponse()
             body = answer.read()
-            times.append((time.perf_counter() - began) * 1000)
+            times.append((time.perf_counter() - start) * 1000)
             assert answer.status == 200, (path, body)
         times.sort()
         p95 = times[int(len(times) * 0.95) - 1]

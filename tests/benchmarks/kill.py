@@ -111,11 +111,11 @@ def main() -> None:
     options = parser.parse_args()
     kinds: list[type[Server]] = [Bridge, Mosquitto, MosquittoPersistent, MosquittoAutosave, *PEERS.values()]
     survivor_counts: dict[str, list[int]] = {kind.name: [] for kind in kinds}
-    began = time.monotonic()
+    start = time.monotonic()
     for _ in range(options.rounds):
         for kind in kinds:
             survivor_counts[kind.name].append(survivors(kind(), options.messages))
-    print(f"messages kept of {options.messages} acknowledged, {options.rounds} runs, {time.monotonic() - began:.0f} s")
+    print(f"messages kept of {options.messages} acknowledged, {options.rounds} runs, {time.monotonic() - start:.0f} s")
     for kind in kinds:
         runs = survivor_counts[kind.name]
         print(

@@ -235,7 +235,7 @@ class Site:
         self._application.close(handle)
 
     def _timed(self, begin: Callable[[], object], count: Callable[[], int]) -> float:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         sender = threading.Thread(target=begin, daemon=True)
         sender.start()
         if begin == self._application.commit:
@@ -248,7 +248,7 @@ class Site:
                 mapped_count, since = now, time.perf_counter()
             elif time.perf_counter() - since > STALL:
                 raise RuntimeError(f"{mapped_count} of {self.messages} messages have come")
-        took = since - begun
+        took = since - start
         sender.join(STALL)
         return self.messages / took
 

@@ -150,10 +150,10 @@ def record_steps(directory: Path) -> dict[str, Callable[[], object]]:
 
 def measured(conversion: Callable[[], object], number: int) -> float:
     """Return the CPU time of a conversion in microseconds."""
-    begun = time.process_time()
+    start = time.process_time()
     for _ in range(number):
         conversion()
-    return (time.process_time() - begun) / number * 1e6
+    return (time.process_time() - start) / number * 1e6
 
 
 def main() -> None:
@@ -200,11 +200,11 @@ def main() -> None:
     for _ in range(options.rounds):
         for (name, source), rule in rules.items():
             convert = rule.messages if isinstance(rule, ToMqRule) else rule.publications
-            begun = time.process_time()
+            start = time.process_time()
             for message in inputs[source]:
                 convert(message)
             messages = len(publications) * (10 if rule.config.split is not None else 1)
-            best[name, source] = min(best[name, source], (time.process_time() - begun) / messages * 1e6)
+            best[name, source] = min(best[name, source], (time.process_time() - start) / messages * 1e6)
     table = Table(title=f"{options.publications:,} messages, best of {options.rounds} rounds: µs, ratio")
     table.add_column("mapping")
     for source in inputs:

@@ -95,17 +95,17 @@ def durable_sessions(sessions: int) -> None:
         try:
             create_sessions(server.port, range(WARM_UP))
             time.sleep(SETTLE)
-            before, cpu, began = resident(server.pid), cpu_seconds(server.pid), time.monotonic()
+            before, cpu, start = resident(server.pid), cpu_seconds(server.pid), time.monotonic()
             create_sessions(server.port, range(WARM_UP, WARM_UP + sessions))
-            seconds, cpu = time.monotonic() - began, cpu_seconds(server.pid) - cpu
+            seconds, cpu = time.monotonic() - start, cpu_seconds(server.pid) - cpu
             time.sleep(SETTLE)
             size = (resident(server.pid) - before) / 1024 / sessions
             print(f"{sessions} durable sessions with {FILTERS} subscriptions: {size:.2f} kB each")
             print(f"created at {sessions / seconds:.0f}/s ({1000 * cpu / sessions:.2f} ms CPU each)")
             server.stop()
-            began = time.monotonic()
+            start = time.monotonic()
             server.start()
-            print(f"restart in {time.monotonic() - began:.2f} s ({cpu_seconds(server.pid):.2f} s CPU)")
+            print(f"restart in {time.monotonic() - start:.2f} s ({cpu_seconds(server.pid):.2f} s CPU)")
             time.sleep(SETTLE)
             print(f"after the restart: {resident(server.pid) / 1024 / 1024:.1f} MB in all")
         finally:

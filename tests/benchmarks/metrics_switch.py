@@ -68,9 +68,9 @@ async def switch(bridge: Bridge) -> None:
     counting = True
     while service.clients:
         turn(counting)
-        messages, began = queue.enqueued, time.thread_time()
+        messages, start = queue.enqueued, time.thread_time()
         await asyncio.sleep(SPELL)
-        spent = time.thread_time() - began
+        spent = time.thread_time() - start
         if queue.enqueued - messages >= LEAST:
             spells.append((counting, spent / (queue.enqueued - messages)))
         counting = not counting

@@ -88,15 +88,15 @@ def cpu_seconds(bridge: BridgeProcess) -> float:
 
 async def connect_all(label: str, fleet: Fleet, bridge: BridgeProcess, limit: float) -> None:
     """Wait until each client is connected, at most `limit` seconds, and print the figures."""
-    begun = time.monotonic()
+    start = time.monotonic()
     fleet.rejections = fleet.timeouts = 0
     marks: dict[int, float] = {}
-    while time.monotonic() - begun < limit and len(fleet.connected) < fleet.users:
+    while time.monotonic() - start < limit and len(fleet.connected) < fleet.users:
         await asyncio.sleep(0.1)
         for share in (50, 90, 99):
             if len(fleet.connected) * 100 >= share * fleet.users:
-                marks.setdefault(share, time.monotonic() - begun)
-    seconds = time.monotonic() - begun
+                marks.setdefault(share, time.monotonic() - start)
+    seconds = time.monotonic() - start
     quantiles = ", ".join(f"{share} % after {mark:.1f} s" for share, mark in marks.items())
     print(
         f"{label}: {len(fleet.connected)} of {fleet.users} connected after {seconds:.1f} s ({quantiles or 'less than half'});"
@@ -120,9 +120,9 @@ async def measure(options: argparse.Namespace, passwords: Path) -> None:
             await connect_all(label, fleet, bridge, options.limit)
             if not options.cold:
                 bridge.kill()
-                begun = time.monotonic()
+                start = time.monotonic()
                 await asyncio.to_thread(bridge.start)
-                print(f"the bridge listens {time.monotonic() - begun:.1f} s after it was killed")
+                print(f"the bridge listens {time.monotonic() - start:.1f} s after it was killed")
                 await connect_all("after kill -9", fleet, bridge, options.limit)
         finally:
             await fleet.stop()

@@ -152,8 +152,8 @@ def load(channels: Sequence[Channel], seconds: float, payload: int, window: int,
     by_socket = {channel.socket: channel for channel in channels}
     rest = dict.fromkeys(channels, 0)
     acknowledged = 0
-    begun = time.perf_counter()
-    until = begun + seconds
+    start = time.perf_counter()
+    until = start + seconds
     while time.perf_counter() < until or any(waiting.values()):
         sending = time.perf_counter() < until
         if time.perf_counter() > until + 60:
@@ -182,7 +182,7 @@ def load(channels: Sequence[Channel], seconds: float, payload: int, window: int,
             acknowledged += count
     for channel in channels:
         channel.socket.close()
-    return acknowledged, time.perf_counter() - begun
+    return acknowledged, time.perf_counter() - start
 
 
 @contextmanager
@@ -266,8 +266,8 @@ def receive(
     application = Publishing(directory, len(channels), options.payload, qos)
     before = cpu()
     application.start()
-    begun = time.perf_counter()
-    until = begun + options.seconds
+    start = time.perf_counter()
+    until = start + options.seconds
     while application.is_alive() or application.received != application.published:
         application.ending = time.perf_counter() >= until
         if time.perf_counter() > until + 60:
@@ -288,9 +288,9 @@ def receive(
             if answers:
                 stream.sendall(answers)
     application.join()
-    delivered = time.perf_counter() - begun
+    delivered = time.perf_counter() - start
     application.wait_until_removed(queues)
-    removed = time.perf_counter() - begun
+    removed = time.perf_counter() - start
     used = cpu() - before
     for channel in channels:
         channel.socket.close()

@@ -54,9 +54,9 @@ def idle(options: argparse.Namespace, messages: int, code: Path) -> tuple[float,
     with bridge(options, code, "batched", 0, 32) as running:
         fill(running, messages, options.payload)
         time.sleep(SETTLE)
-        before, begun = (running.cpu(), running.queue_manager_cpu()), time.perf_counter()
+        before, start = (running.cpu(), running.queue_manager_cpu()), time.perf_counter()
         time.sleep(options.seconds)
-        after, seconds = (running.cpu(), running.queue_manager_cpu()), time.perf_counter() - begun
+        after, seconds = (running.cpu(), running.queue_manager_cpu()), time.perf_counter() - start
     of_bridge, of_queue_manager = ((end - start) / seconds * 1000 for start, end in zip(before, after, strict=True))
     return of_bridge, of_queue_manager
 

@@ -42,17 +42,17 @@ def main() -> int:
 
 def _run(campaign: Campaign, seed: int, first: int, minutes: float) -> int:
     print(f"seed {seed}, {minutes:g} min, {len(campaign.listeners)} listeners", flush=True)
-    begun = time.monotonic()
+    start = time.monotonic()
     number = first
     try:
-        while time.monotonic() - begun < 60 * minutes:
+        while time.monotonic() - start < 60 * minutes:
             asyncio.run(campaign.run(range(number, number + _BATCH)))
             number += _BATCH
         grown = campaign.end()
     except Fault as fault:
         print(fault, file=sys.stderr)
         return 1
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - start
     for listener, cases in campaign.done.items():
         print(f"{listener:34} {cases:8}")
     latencies = campaign.pair.latencies

@@ -98,14 +98,14 @@ class ServedQueueManager:
     @contextmanager
     def busy(self) -> Iterator[None]:
         """Stop its event loop. Events of this time are processed together afterwards."""
-        begun, ends = threading.Event(), threading.Event()
+        arrived, ends = threading.Event(), threading.Event()
 
         def wait() -> None:
-            begun.set()
+            arrived.set()
             ends.wait(PATIENCE)
 
         self._loop.call_soon_threadsafe(wait)
-        assert begun.wait(PATIENCE)
+        assert arrived.wait(PATIENCE)
         try:
             yield
         finally:

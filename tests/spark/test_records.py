@@ -88,9 +88,9 @@ def test_a_row_that_does_not_fit_is_an_error(spark: SparkSession) -> None:
     ],
 )
 def test_mistakes_are_reported(call: Any, why: str, spark: SparkSession) -> None:
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(OptionError) as error:
         call()
-    assert why in str(caught.value)
+    assert why in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,10 @@ LONGEST: Final = 15
 VAGUE: Final = frozenset(
     (
         "asked",
+        "began",
+        "begun",
         "came",
+        "caught",
         "done",
         "found",
         "given",

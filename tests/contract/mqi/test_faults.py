@@ -123,10 +123,10 @@ def test_delay(manager: Manager, package: str, queue: str) -> None:
         package,
         f"""
         queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_OUTPUT)
-        begun = time.monotonic()
+        start = time.monotonic()
         for _ in range(10):
             queue.put(b'x')
-        results['seconds'] = time.monotonic() - begun
+        results['seconds'] = time.monotonic() - start
         """,
         MQI_STANDIN_DELAY_US="20000",
     )

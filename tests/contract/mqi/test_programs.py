@@ -73,10 +73,10 @@ def test_waiting_get(manager: Manager, package: str, queue: str) -> None:
             mq.Queue(other, {queue!r} + '.GO', CMQC.MQOO_INPUT_SHARED).get(None, mq.MD(), waiting(CMQC.MQWI_UNLIMITED))
             mq.Queue(other, {queue!r}).put(b'at last')
             other.disconnect()
-        begun = time.monotonic()
+        start = time.monotonic()
         empty = mq.Queue(qmgr, {queue!r} + '.GO', CMQC.MQOO_INPUT_SHARED)
         results['nothing'] = reason(empty.get, None, mq.MD(), waiting(200))
-        results['waited'] = time.monotonic() - begun
+        results['waited'] = time.monotonic() - start
         queue = mq.Queue(qmgr, {queue!r}, CMQC.MQOO_INPUT_SHARED)
         thread = threading.Thread(target=meanwhile)
         thread.start()

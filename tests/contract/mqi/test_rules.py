@@ -128,10 +128,10 @@ def test_a_failed_login_is_delayed_and_counted(tmp_path: Path, monkeypatch: pyte
             password=PASSWORD,
         )
         served.present.rules = Rules(failed_login_delay=0.2)
-        begun = time.monotonic()
+        start = time.monotonic()
         with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
             connect_ibm(client_packages.package(package), msgspec.structs.replace(right, password="wrong"))
-        assert time.monotonic() - begun >= 0.2
+        assert time.monotonic() - start >= 0.2
         connect_ibm(client_packages.package(package), right).disconnect()
         assert served.present.failed_logins == {USER: 1}
 
@@ -166,16 +166,16 @@ def test_mqopen_and_skipped_messages_have_a_cost(served: ServedQueueManager, con
     for _ in range(3):
         application.put1(MQOD(ObjectName=QUEUE), Message(MQMD(), b"x"))
     served.present.rules = Rules(open_cost=0.1, step_cost=0.02)
-    begun, before = time.monotonic(), served.present.opens
+    start, before = time.monotonic(), served.present.opens
     handle = application.open(MQOD(ObjectName=QUEUE), cmqc.MQOO_BROWSE)
-    assert time.monotonic() - begun >= 0.1
+    assert time.monotonic() - start >= 0.1
     assert served.present.opens == before + 1
     marking = cmqc.MQGMO_UNMARKED_BROWSE_MSG | cmqc.MQGMO_MARK_BROWSE_HANDLE
     for position in range(3):
-        before, begun = served.present.steps, time.monotonic()
+        before, start = served.present.steps, time.monotonic()
         application.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST | marking))
         assert served.present.steps == before + position
-        assert time.monotonic() - begun >= 0.02 * position
+        assert time.monotonic() - start >= 0.02 * position
     before = served.present.steps
     with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
         application.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST | marking))

@@ -225,8 +225,8 @@ class _Run:
             before_memory, cpu, files = self._process.memory(), self._process.cpu(), self._process.files()
             time.sleep(_BASELINE)
             idle_rate = (self._process.cpu() - cpu) / _BASELINE
-            begun, begun_cpu = time.monotonic(), self._process.cpu()
-            quiet_since = begun
+            start, begun_cpu = time.monotonic(), self._process.cpu()
+            quiet_since = start
             try:
                 note = self._attack()
                 quiet_since = self._wait_until_idle(idle_rate, files)
@@ -261,7 +261,7 @@ class _Run:
             own_lateness=1000 * self._bystander.lateness,
             growth=max((phase.peak - before_memory for phase in attack), default=0) / 1e6,
             cpu=cpu,
-            seconds=quiet_since - begun,
+            seconds=quiet_since - start,
             phases=[
                 {
                     "name": phase.name,

@@ -130,13 +130,13 @@ def _settle(connection: socket.socket) -> int:
     """Read until the bridge has answered a PINGREQ and sends nothing more. Return how many other bytes arrived."""
     arrived = 0
     while True:
-        begun = time.monotonic()
+        start = time.monotonic()
         connection.sendall(_PING)
         connection.settimeout(_TIMEOUT)
         size = 0
         while size < 2:
             size += _read(connection)
-        answered = time.monotonic() - begun
+        answered = time.monotonic() - start
         size += _read_until_silent(connection)
         arrived += size - 2
         if size == 2 and answered < _QUIET:
@@ -347,9 +347,9 @@ def _purge(target: Target, count: int) -> str:
     publisher = _client(target.port, "publisher")
     acknowledged = _publish(publisher, "t", b"x" * 20, window=1_000, seconds=_TIMEOUT, count=count)
     target.phase("purge")
-    begun = time.monotonic()
+    start = time.monotonic()
     _client(target.port, "asleep")
-    return f"{acknowledged} messages; CONNACK after {time.monotonic() - begun:.1f} s"
+    return f"{acknowledged} messages; CONNACK after {time.monotonic() - start:.1f} s"
 
 
 def _sessions(target: Target) -> str:

@@ -108,7 +108,7 @@ def test_memory_is_released_after_writing(make: Any, directory: Path) -> None:
 def test_events_that_do_not_fit_are_a_gap(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     queue = make(memory=1024 * 1024)
     hand(queue, "a", size=900_000)
-    began = now_us()
+    start = now_us()
     hand(queue, "b", "c", "d", size=200_000)
     hand(queue, "e", "f", size=900_000)
     queue.start()
@@ -116,7 +116,7 @@ def test_events_that_do_not_fit_are_a_gap(make: Any, directory: Path, caplog: py
     assert topics(directory) == ["a"]
     assert own(directory) == [("started", 0), ("gap", 5), ("stopped", 0)]
     (gap,) = (row for row in read(directory) if row["outcome"] == "gap")
-    assert began <= int(gap["received"].timestamp() * 1_000_000 + 0.5) <= now_us()
+    assert start <= int(gap["received"].timestamp() * 1_000_000 + 0.5) <= now_us()
     assert "5 rows are missing" in caplog.text and "archive.memory" in caplog.text
 
 

@@ -272,9 +272,9 @@ def test_a_changed_copybook_between_a_failure_and_its_repetition(bench: Bench, c
 )
 def test_mistakes_have_a_place_in_the_file(bench: Bench, copybook: Path, pipeline: str, why: str) -> None:
     bench.write(f"pipelines: {{p: {{from: {{mq: {{queue: Q}}}}, {pipeline}}}}}")
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error:
         load(bench.file, problems)
-    assert why in str(caught.value) and "bridge.yaml:1:" in str(caught.value)
+    assert why in str(error.value) and "bridge.yaml:1:" in str(error.value)
 
 
 def test_the_columns_of_the_source_must_describe_the_records(bench: Bench, copybook: Path) -> None:

@@ -118,9 +118,9 @@ def test_changes_that_need_a_restart() -> None:
 
 
 def test_mistakes_of_a_copy_have_its_line_numbers(file: Path) -> None:
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error:
         load(file, problems, FILE.replace("port: 1884", "prot: 1884"))
-    assert str(caught.value).startswith(f"{file}:3:5: channels[0].prot: expected a known key (did you mean port?)")
+    assert str(error.value).startswith(f"{file}:3:5: channels[0].prot: expected a known key (did you mean port?)")
 
 
 def test_a_copy_cannot_name_other_files(file: Path, tmp_path: Path) -> None:

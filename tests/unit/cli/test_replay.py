@@ -189,14 +189,14 @@ def test_the_time_of_the_first_start_applies(replay: Replay, queue_manager: Any,
     result = replay("--to-queue", queue)
     assert f"{COUNT} messages put" in result.output
     (begin,) = re.findall(r"the run was started at (\S+); use that time", result.output)
-    begun = datetime.fromisoformat(begin)
+    start = datetime.fromisoformat(begin)
     story = Story()
     for number in range(100):  # sequence numbers after those of the archive
         story.put(number, "plant/0", b"")
     story.put(200, "plant/0", b"in no finished file then")
-    story.put((begun - NOON).total_seconds() + 1, "plant/0", b"later")
+    story.put((start - NOON).total_seconds() + 1, "plant/0", b"later")
     write(archive, [story.rows[100]], moment=NOON + timedelta(hours=2))
-    write(archive, [story.rows[101]], moment=begun + timedelta(hours=1))
+    write(archive, [story.rows[101]], moment=start + timedelta(hours=1))
     assert "1 message put" in replay("--to-queue", queue).output
     assert f"is complete: {COUNT + 1} messages were put" in replay("--to-queue", queue).output
     assert [body for _, _, body in messages_on(queue_manager, queue)][COUNT:] == [b"in no finished file then"]

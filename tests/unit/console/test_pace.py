@@ -46,11 +46,11 @@ def test_the_pause_before_the_next_turn_is_a_multiple_of_the_cpu_time_used(cpu: 
     async def second() -> tuple[bool, float]:
         pace = Pace()
         await pace.turn("a")
-        began = asyncio.get_running_loop().time()
+        start = asyncio.get_running_loop().time()
         pace.charge(cpu)
         late = pace.late
         await pace.turn("b")
-        return late, asyncio.get_running_loop().time() - began
+        return late, asyncio.get_running_loop().time() - start
 
     late, waited = asyncio.run(second())
     assert late is (cpu > 0)
@@ -81,7 +81,7 @@ def test_a_request_is_not_charged_for_the_work_of_others_while_it_waits(monkeypa
             await receive()
 
     async def use_the_thread() -> Message:
-        while time.thread_time() - began < 0.1:
+        while time.thread_time() - start < 0.1:
             pass
         await asyncio.sleep(0)
         raise OSError("lost")
@@ -93,7 +93,7 @@ def test_a_request_is_not_charged_for_the_work_of_others_while_it_waits(monkeypa
         scope = {"type": "http", "headers": [], "client": ("127.0.0.1", 1), "state": {}}
         await PacedRequests(wait, cast(Access, Unknown()), pace, wait)(scope, lambda: receiving, cast(Send, None))
 
-    began = time.thread_time()
+    start = time.thread_time()
     asyncio.run(ask())
     assert 0 < sum(charges) < 0.05
 

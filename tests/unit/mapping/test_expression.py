@@ -200,9 +200,9 @@ def test_a_hostile_payload_costs_little(text: str, payload: str) -> None:
     """Without loops, the cost is the length of the expression times that of the payload. A failure takes minutes."""
     expression = Expression(text)
     scope = Scope(payload.encode())
-    begun = time.process_time()
+    start = time.process_time()
     encoded(expression.value(scope))
-    assert time.process_time() - begun < 60
+    assert time.process_time() - start < 60
 
 
 def test_a_payload_cannot_contain_the_marker_of_large_integers() -> None:

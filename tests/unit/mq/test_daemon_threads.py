@@ -16,16 +16,16 @@ from tests.helpers.patience import PATIENCE, until
 
 def test_calls_wait_for_a_free_thread() -> None:
     threads = DaemonThreads(2, "calls")
-    begun, go_on = threading.Semaphore(0), threading.Event()
+    running, go_on = threading.Semaphore(0), threading.Event()
 
     def call(number: int) -> int:
-        begun.release()
+        running.release()
         assert go_on.wait(PATIENCE)
         return number
 
     futures = [threads.submit(call, number) for number in range(4)]
     for _ in range(2):
-        assert begun.acquire(timeout=PATIENCE)
+        assert running.acquire(timeout=PATIENCE)
     assert [future.running() for future in futures] == [True, True, False, False]
     assert futures[3].cancel()
     go_on.set()

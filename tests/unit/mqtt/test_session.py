@@ -227,7 +227,7 @@ CONNECT, ATTACH, DETACH, END = "connect", "attach", "detach", "end"
 
 
 @pytest.mark.parametrize(
-    ("events", "state", "begun", "is_connected"),
+    ("events", "state", "has_begun", "is_connected"),
     [
         ([], SessionState.NEW, False, False),
         ([CONNECT], SessionState.CONNECTING, False, True),
@@ -243,7 +243,7 @@ CONNECT, ATTACH, DETACH, END = "connect", "attach", "detach", "end"
     ],
 )
 def test_events_determine_the_state(
-    events: Sequence[str], state: SessionState, begun: bool, is_connected: bool
+    events: Sequence[str], state: SessionState, has_begun: bool, is_connected: bool
 ) -> None:
     """A session has started when CONNACK is sent. It continues while its client is disconnected and resumes it."""
     session = Session(ClientIdentity("dev-1", b""), durable=True, window=20)
@@ -255,5 +255,5 @@ def test_events_determine_the_state(
     }
     for event in events:
         actions[event]()
-    assert (session.state, session.begun, session.connected) == (state, begun, is_connected)
+    assert (session.state, session.begun, session.connected) == (state, has_begun, is_connected)
     assert session.ended == (state is SessionState.ENDED)

@@ -221,9 +221,9 @@ def test_redefines_in_a_table_is_chosen_in_each_element(tmp_path: Path) -> None:
 def test_choices_that_do_not_fit_the_copybook_are_rejected(
     redefines: Any, option: tuple[str, ...], sentence: str
 ) -> None:
-    with pytest.raises(LayoutError) as caught:
+    with pytest.raises(LayoutError) as error:
         layout("transaction.cpy", redefines=redefines)
-    assert caught.value.option == option and sentence in str(caught.value)
+    assert error.value.option == option and sentence in str(error.value)
 
 
 LINE = {"article": "A-1", "quantity": 2, "price": Decimal("9.95")}
@@ -288,9 +288,9 @@ def test_the_number_of_elements_is_checked() -> None:
 )
 def test_documents_that_do_not_fit_are_rejected(change: dict[str, Any], message: str) -> None:
     document = copy.deepcopy(CUSTOMER) | change
-    with pytest.raises(RecordError) as caught:
+    with pytest.raises(RecordError) as error:
         codec("customer.cpy", redefines=BY_TYPE).encode(document)
-    assert message in str(caught.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("document", [[], "text", 5, None, True])
@@ -316,9 +316,9 @@ def test_records_with_invalid_bytes(offset: int, raw: str, message: str) -> None
     if "more than" in message:
         assert customers.decode(bytes(record))["customer_key"]["cust_number"] == 407654321
         return
-    with pytest.raises(RecordError) as caught:
+    with pytest.raises(RecordError) as error:
         customers.decode(bytes(record))
-    assert message in str(caught.value)
+    assert message in str(error.value)
 
 
 def test_defaults_fill_missing_fields_and_elements() -> None:
@@ -353,9 +353,9 @@ def test_defaults_fill_missing_fields_and_elements() -> None:
     [({"colour": 1}, "the record has no field colour"), ({"cust_name": 1}, "expected text, found 1")],
 )
 def test_defaults_that_do_not_fit_are_rejected(default: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(CodecError, match=sentence) as caught:
+    with pytest.raises(CodecError, match=sentence) as error:
         codec("customer.cpy", options=CodecOptions(default=default))
-    assert caught.value.option == ("default", next(iter(default)))
+    assert error.value.option == ("default", next(iter(default)))
 
 
 def test_unknown_members_are_ignored_if_the_mapping_specifies_it() -> None:
@@ -387,9 +387,9 @@ def test_texts_that_follow_each_other(tmp_path: Path, ccsid: int) -> None:
         if message is None:
             assert len(texts.encode(document | {name: value})) == 10
             continue
-        with pytest.raises(RecordError) as caught:
+        with pytest.raises(RecordError) as error:
             texts.encode(document | {name: value})
-        assert message in str(caught.value)
+        assert message in str(error.value)
     cut = RecordCodec(layout_of_text(tmp_path, entries), ccsid, BIG, CodecOptions(truncate=True))
     assert cut.encode(document | {"a": "123", "b": "1234"})[:5] == texts.encode(document | {"a": "12", "b": "234"})[:5]
 
@@ -453,9 +453,9 @@ def test_zeros_that_are_not_stored() -> None:
 def test_code_pages_and_encodings_that_records_cannot_have(
     tmp_path: Path, ccsid: int, encoding: int, option: tuple[str, ...]
 ) -> None:
-    with pytest.raises(CodecError) as caught:
+    with pytest.raises(CodecError) as error:
         codec("numbers.cpy", ccsid, encoding)
-    assert caught.value.option == option
+    assert error.value.option == option
 
 
 def test_a_record_of_one_item(tmp_path: Path) -> None:

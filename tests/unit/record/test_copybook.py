@@ -127,10 +127,10 @@ def test_the_clauses_of_an_entry(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_have_line_and_column(tmp_path: Path, entries: str, place: tuple[int, int], sentence: str) -> None:
-    with pytest.raises(CopybookError) as caught:
+    with pytest.raises(CopybookError) as error:
         declared(tmp_path, RECORD + entries + "\n")
-    position = caught.value.position
-    assert sentence in str(caught.value)
+    position = error.value.position
+    assert sentence in str(error.value)
     assert (position.file, position.line, position.column) == ("r.cpy", *place)
 
 
@@ -168,10 +168,10 @@ def test_mistakes_have_line_and_column(tmp_path: Path, entries: str, place: tupl
     ],
 )
 def test_items_that_have_no_layout_are_rejected(tmp_path: Path, entries: str, line: int, sentence: str) -> None:
-    with pytest.raises(CopybookError) as caught:
+    with pytest.raises(CopybookError) as error:
         layout_of(declared(tmp_path, RECORD + entries + "\n"))
-    assert sentence in str(caught.value)
-    assert caught.value.position.line == line
+    assert sentence in str(error.value)
+    assert error.value.position.line == line
 
 
 def test_one_of_several_records_is_selected(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def failed(clock: Clock) -> FailedConnects:
     return FailedConnects(clock)
 
 
-def begun(failed: FailedConnects, address: str = "10.0.0.1", user: str = "a") -> Attempt:
+def begin(failed: FailedConnects, address: str = "10.0.0.1", user: str = "a") -> Attempt:
     attempt = failed.begin(address, user, FREE, LONGEST)
     assert attempt is not None
     return attempt
@@ -37,13 +37,13 @@ def begun(failed: FailedConnects, address: str = "10.0.0.1", user: str = "a") ->
 
 def fail(failed: FailedConnects, times: int, address: str = "10.0.0.1", user: str = "a") -> None:
     for _ in range(times):
-        begun(failed, address, user).end(False)
+        begin(failed, address, user).end(False)
 
 
 def test_delays_double_up_to_the_maximum(failed: FailedConnects, clock: Clock) -> None:
     delays = []
     for _ in range(8):
-        attempt = begun(failed)
+        attempt = begin(failed)
         delays.append(attempt.delay)
         clock.now += attempt.delay
         attempt.end(False)
@@ -53,15 +53,15 @@ def test_delays_double_up_to_the_maximum(failed: FailedConnects, clock: Clock) -
 def test_correct_and_wrong_credentials_are_delayed_equally(failed: FailedConnects) -> None:
     """A delay must not reveal that a guess was wrong."""
     fail(failed, FREE)
-    attempt = begun(failed)
+    attempt = begin(failed)
     assert attempt.delay == 1
     attempt.end(True)
 
 
 def test_concurrent_attempts_queue_and_are_finally_rejected(failed: FailedConnects) -> None:
     fail(failed, FREE)
-    assert [begun(failed).delay for _ in range(3)] == [1, 3, 7]
-    assert begun(failed).delay == LONGEST
+    assert [begin(failed).delay for _ in range(3)] == [1, 3, 7]
+    assert begin(failed).delay == LONGEST
     assert failed.begin("10.0.0.1", "a", FREE, LONGEST) is None
 
 
@@ -78,43 +78,43 @@ def test_concurrent_attempts_queue_and_are_finally_rejected(failed: FailedConnec
 def test_affected_clients(failed: FailedConnects, address: str, user: str, delay: float) -> None:
     """Only this user of this address."""
     fail(failed, FREE)
-    assert begun(failed, address, user).delay == delay
+    assert begin(failed, address, user).delay == delay
 
 
 def test_an_ipv6_network_counts_as_one_address(failed: FailedConnects) -> None:
     fail(failed, FREE, "2001:db8::1")
-    assert begun(failed, "2001:db8::ffff:2").delay == 1
-    assert begun(failed, "2001:db8:0:1::1").delay == 0
+    assert begin(failed, "2001:db8::ffff:2").delay == 1
+    assert begin(failed, "2001:db8:0:1::1").delay == 0
 
 
 def test_many_user_names_from_one_address_count_together(failed: FailedConnects) -> None:
     for number in range(FREE * USERS_OF_A_NETWORK):
         fail(failed, 1, user=f"user {number}")
-    assert begun(failed, user="one more").delay == 1
+    assert begin(failed, user="one more").delay == 1
 
 
 def test_a_minute_without_failures_resets_the_delay(failed: FailedConnects, clock: Clock) -> None:
     fail(failed, FREE)
     clock.now = PERIOD
-    assert begun(failed).delay == 1
+    assert begin(failed).delay == 1
     clock.now = 3 * PERIOD
     failed = FailedConnects(clock)
     fail(failed, FREE)
     clock.now += PERIOD + 1
-    assert begun(failed).delay == 0
+    assert begin(failed).delay == 0
 
 
 def test_a_client_that_disconnects_early_has_failed_and_one_with_correct_credentials_has_not(
     failed: FailedConnects,
 ) -> None:
     for _ in range(2 * FREE):
-        begun(failed).end(True)
-    assert begun(failed).delay == 0
-    attempts = [begun(failed) for _ in range(FREE)]
+        begin(failed).end(True)
+    assert begin(failed).delay == 0
+    attempts = [begin(failed) for _ in range(FREE)]
     for attempt in attempts:
         attempt.end(False)  # as Client.lost does
         attempt.end(True)
-    assert begun(failed).delay > 0
+    assert begin(failed).delay > 0
 
 
 def test_the_number_of_remembered_failures_is_limited(
@@ -125,12 +125,12 @@ def test_the_number_of_remembered_failures_is_limited(
     fail(failed, FREE)
     for number in range(4):
         fail(failed, FREE, f"10.0.1.{number}")
-    assert begun(failed).delay == 1
+    assert begin(failed).delay == 1
     for number in range(5):
         fail(failed, FREE, f"10.0.2.{number}")
     assert len(failed._counters) == 10
-    assert begun(failed).delay == 0
-    assert begun(failed, "10.0.2.4").delay == 1
+    assert begin(failed).delay == 0
+    assert begin(failed, "10.0.2.4").delay == 1
 
 
 def test_one_user_does_not_lock_out_others_of_its_address(failed: FailedConnects) -> None:
@@ -138,7 +138,7 @@ def test_one_user_does_not_lock_out_others_of_its_address(failed: FailedConnects
     fail(failed, FREE)
     while failed.begin("10.0.0.1", "a", FREE, LONGEST) is not None:
         pass
-    other = begun(failed, user="b")
+    other = begin(failed, user="b")
     assert other.delay == 0
     other.end(True)
 
@@ -158,47 +158,47 @@ def test_no_delay_exceeds_the_maximum(steps: list[tuple[int, int, bool, float]])
 def test_attempts_that_are_not_checked_yet_do_not_delay_others(failed: FailedConnects) -> None:
     """Otherwise one wrong password would lock out a fleet that reconnects at once."""
     fail(failed, 1, user="wrong")
-    attempts = [begun(failed, user=f"device-{number}") for number in range(FREE * USERS_OF_A_NETWORK)]
+    attempts = [begin(failed, user=f"device-{number}") for number in range(FREE * USERS_OF_A_NETWORK)]
     for attempt in attempts[::2]:
         assert attempt.start()
         attempt.queue()
-    assert begun(failed, user="one more").delay == 0
+    assert begin(failed, user="one more").delay == 0
 
 
 def test_a_queued_attempt_may_not_start_after_too_many_others_have_failed(failed: FailedConnects) -> None:
-    attempts = [begun(failed) for _ in range(FREE + 2)]
+    attempts = [begin(failed) for _ in range(FREE + 2)]
     started = []
     for attempt in attempts:
         started.append(attempt.start())
         attempt.end(not started[-1])
     assert started == [True] * FREE + [False] * 2
-    delayed = begun(failed)
+    delayed = begin(failed)
     delayed.queue()
     assert delayed.delay == 1 and delayed.start()
 
 
 def test_concurrent_checks_count_as_failures_in_advance(failed: FailedConnects) -> None:
     fail(failed, 1)
-    attempts = [begun(failed) for _ in range(FREE)]
+    attempts = [begin(failed) for _ in range(FREE)]
     assert [attempt.start() for attempt in attempts] == [True, True, False]
-    assert begun(failed).delay == 1
+    assert begin(failed).delay == 1
 
 
 def test_failures_of_queued_attempts_are_counted_together(failed: FailedConnects, clock: Clock) -> None:
     """This includes attempts without earlier failures that start while the others are queued."""
     clock.now = 10 * PERIOD
-    attempts = [begun(failed) for _ in range(FREE)]
+    attempts = [begin(failed) for _ in range(FREE)]
     for attempt in attempts:
         assert attempt.start()
         attempt.end(False)
-    assert begun(failed).delay > 0
+    assert begin(failed).delay > 0
 
 
 def test_a_finished_attempt_may_queue_again(failed: FailedConnects) -> None:
     """As a client does that authenticates again."""
-    attempt = begun(failed)
+    attempt = begin(failed)
     attempt.end(True)
     fail(failed, FREE)
     attempt.queue()
     assert attempt.start()
-    assert begun(failed).delay == 1
+    assert begin(failed).delay == 1

@@ -185,13 +185,13 @@ def test_memory_and_file_keep_the_recently_used_passwords(file: Path, monkeypatc
 async def test_a_password_is_cached_even_if_its_client_has_disconnected(file: Path) -> None:
     class Slow(Hashes):
         def matches(self, password_hash: str, password: bytes) -> bool:  # type: ignore[override]
-            loop.call_soon_threadsafe(begun.set)
+            loop.call_soon_threadsafe(verifying.set)
             return super().matches(password_hash, password)
 
-    loop, begun = asyncio.get_running_loop(), asyncio.Event()
+    loop, verifying = asyncio.get_running_loop(), asyncio.Event()
     hashes = Slow(None)
     task = asyncio.create_task(hashes.check(VERIFIER, Presented("c", "carol", b"right")))
-    await begun.wait()
+    await verifying.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

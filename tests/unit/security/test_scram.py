@@ -46,11 +46,11 @@ async def challenge(scram: Scram, user: str) -> tuple[bytes, int]:
 
 async def exchange(scram: Scram, user: str, password: str) -> Authenticated:
     client = ScramClient([NAME], user, password)
-    begun = scram.begin(Presented("c"))
-    answer = await begun.respond(client.get_client_first().encode())
+    exchange = scram.begin(Presented("c"))
+    answer = await exchange.respond(client.get_client_first().encode())
     assert answer.data is not None
     client.set_server_first(answer.data.decode())
-    authenticated = await begun.respond(client.get_client_final().encode())
+    authenticated = await exchange.respond(client.get_client_final().encode())
     assert isinstance(authenticated, Authenticated) and authenticated.data is not None
     client.set_server_final(authenticated.data.decode())
     return authenticated

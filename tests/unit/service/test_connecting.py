@@ -344,9 +344,9 @@ async def test_a_client_that_disconnects_during_its_delay_has_not_failed() -> No
     failed = FailedConnects(lambda: 0.0)
 
     def attempt() -> Attempt:
-        begun = failed.begin("192.0.2.1", "carol", 1, 10.0)
-        assert begun is not None
-        return begun
+        attempt = failed.begin("192.0.2.1", "carol", 1, 10.0)
+        assert attempt is not None
+        return attempt
 
     attempt().end(False)
     delayed = attempt()

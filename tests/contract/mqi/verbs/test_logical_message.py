@@ -81,10 +81,10 @@ def test_messages_of_a_group_are_put_with_the_same_options(
         (Message(MQMD(Version=2, MsgFlags=GROUP, Persistence=value), b""), cmqc.MQPMO_LOGICAL_ORDER | option)
         for value, option in zip(persistence, options, strict=True)
     )
-    begun = connection.put(handle, *first)
+    written = connection.put(handle, *first)
     assert reason_of(connection.put, handle, *second) == reason
     again = connection.put(handle, *first)
-    assert (again.GroupId, again.MsgSeqNumber) == (begun.GroupId, 2)
+    assert (again.GroupId, again.MsgSeqNumber) == (written.GroupId, 2)
 
 
 def test_messages_of_a_group_are_got_with_the_same_options(connection: StandInConnection, handle: Any) -> None:
@@ -111,7 +111,7 @@ def test_leaving_the_logical_order_early_causes_one_warning(
 
 
 @pytest.mark.parametrize(
-    ("begun", "then", "reason"),
+    ("first", "then", "reason"),
     [
         (SEGMENT, 0, cmqc.MQRC_INCOMPLETE_MSG),
         (GROUP, 0, cmqc.MQRC_INCOMPLETE_GROUP),
@@ -120,11 +120,11 @@ def test_leaving_the_logical_order_early_causes_one_warning(
     ],
 )
 def test_an_unfinished_group_must_be_completed(
-    connection: StandInConnection, handle: Any, begun: Any, then: Any, reason: int
+    connection: StandInConnection, handle: Any, first: Any, then: Any, reason: int
 ) -> None:
-    put(connection, handle, begun, b"1")
+    put(connection, handle, first, b"1")
     assert reason_of(put, connection, handle, then, b"2") == reason
-    put(connection, handle, begun | LAST if begun & SEGMENT else LAST_OF_GROUP, b"3")
+    put(connection, handle, first | LAST if first & SEGMENT else LAST_OF_GROUP, b"3")
 
 
 def test_a_failed_put_does_not_change_the_place(connection: StandInConnection) -> None:

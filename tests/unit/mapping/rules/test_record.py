@@ -267,9 +267,9 @@ def test_publications_that_do_not_fit_the_record(copybook: str, payload: bytes, 
     rule = to_mq(copybook, ccsid=37)
     mapped(rule, payload=DOCUMENT)
     for _ in range(times):
-        with pytest.raises(Unmappable) as caught:
+        with pytest.raises(Unmappable) as error:
             rule.map(publication(payload=payload))
-        assert why in str(caught.value) and caught.value.reason == cmqc.MQRC_FORMAT_ERROR
+        assert why in str(error.value) and error.value.reason == cmqc.MQRC_FORMAT_ERROR
 
 
 @pytest.mark.parametrize(
@@ -289,9 +289,9 @@ def test_publications_that_do_not_fit_the_record(copybook: str, payload: bytes, 
     ],
 )
 def test_messages_that_do_not_fit_the_record(copybook: str, sent: Message, why: str, reason: int) -> None:
-    with pytest.raises(Unmappable) as caught:
+    with pytest.raises(Unmappable) as error:
         to_mqtt(copybook).map(sent)
-    assert why in str(caught.value) and caught.value.reason == reason
+    assert why in str(error.value) and error.value.reason == reason
 
 
 def test_messages_that_choose_many_character_sets_take_limited_memory(copybook: str) -> None:
@@ -387,9 +387,9 @@ def test_mistakes_have_a_place_in_the_file(copybook: str, tmp_path: Path, payloa
     (tmp_path / "wrong.cpy").write_text("       01 R.\n       05 A POINTER.\n")
     file = tmp_path / "bridge.yaml"
     file.write_text(f"mappings:\n  m:\n    from: {{mqtt: t}}\n    to: {{queue: Q}}\n    payload: {payload}\n")
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error:
         load(file, problems)
-    assert why in str(caught.value)
+    assert why in str(error.value)
 
 
 @pytest.mark.parametrize(

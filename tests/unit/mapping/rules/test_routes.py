@@ -74,9 +74,9 @@ def test_a_message_of_a_topic_is_accepted_if_no_named_filter_accepts_it(tmp_path
     ],
 )
 def test_an_invalid_name_is_reported(tmp_path: Path, before: str, after: str, message: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error:
         configuration(tmp_path, ROUTES.replace(before, after))
-    assert message in str(caught.value)
+    assert message in str(error.value)
 
 
 def test_a_changed_route_changes_the_mapping_that_names_it(tmp_path: Path) -> None:

@@ -330,10 +330,10 @@ async def test_permanent_errors_prevent_the_start(queue_manager: QueueManager) -
     assert connection.command(f"DELETE QLOCAL('{TRANSMIT}')")[0].ok
     connection.disconnect()
     backend = backend_of(queue_manager, NONE)
-    with pytest.raises(MQError) as caught:
+    with pytest.raises(MQError) as error:
         await asyncio.wait_for(backend.open(), PATIENCE)
-    assert caught.value.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME
-    assert TRANSMIT in str(caught.value)
+    assert error.value.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME
+    assert TRANSMIT in str(error.value)
     await stop(backend)
 
 

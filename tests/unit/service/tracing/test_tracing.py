@@ -29,9 +29,9 @@ def test_a_headers_file_that_cannot_be_read(tmp_path: Path, text: str, line: int
     """The error names the line, and does not contain it, because it is a secret."""
     file = tmp_path / "headers"
     file.write_text(text)
-    with pytest.raises(TracesError) as caught:
+    with pytest.raises(TracesError) as error:
         tracing_of(TracesConfig(endpoint=ENDPOINT, headers_file=file), lambda: 0.0)
-    assert str(caught.value) == f"traces.headers_file {file}, line {line}: expected NAME: VALUE"
+    assert str(error.value) == f"traces.headers_file {file}, line {line}: expected NAME: VALUE"
 
 
 def test_a_missing_headers_file(tmp_path: Path) -> None:

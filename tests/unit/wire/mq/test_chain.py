@@ -121,10 +121,10 @@ GOOD = encode_mqxqh(MQXQH(RemoteQMgrName=b"c", MsgDesc=MQMD(Format=b"MQHRF2", Co
 
 @pytest.mark.parametrize("rest", [b"", b"short", b"RFH " + bytes(40), encode_rfh2(RFH2())[:-1]])
 def test_a_broken_header_is_malformed_or_body(rest: bytes) -> None:
-    with pytest.raises(MalformedHeader) as caught:
+    with pytest.raises(MalformedHeader) as error:
         decode_chain(b"MQXMIT", LITTLE, 0, GOOD + rest)
-    assert caught.value.structure == "MQRFH2"
-    assert caught.value.offset >= 428
+    assert error.value.structure == "MQRFH2"
+    assert error.value.offset >= 428
     chain = decode_chain(b"MQXMIT", LITTLE, 0, GOOD + rest, strict=False)
     assert len(chain.headers) == 1
     assert (chain.Format, chain.CodedCharSetId, chain.body) == (b"MQHRF2", 1208, rest)

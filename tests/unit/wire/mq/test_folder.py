@@ -135,10 +135,10 @@ def test_an_unreadable_folder_has_an_error_position_and_is_preserved(subtests: p
     ]:
         with subtests.test(data=data, offset=offset, words=words):
             folder = Folder(data)
-            with pytest.raises(MalformedHeader) as caught:
+            with pytest.raises(MalformedHeader) as error:
                 folder.content  # noqa: B018
-            assert (caught.value.structure, caught.value.offset) == ("MQRFH2", offset)
-            assert words in caught.value.rule
+            assert (error.value.structure, error.value.offset) == ("MQRFH2", offset)
+            assert words in error.value.rule
             assert folder.NameValueData == data
             with pytest.raises(MalformedHeader):
                 folder.attributes  # noqa: B018

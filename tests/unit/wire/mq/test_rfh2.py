@@ -100,10 +100,10 @@ def test_contradictory_lengths_are_malformed(subtests: pytest.Subtests) -> None:
     ]:
         with subtests.test(raw=raw, offset=offset, words=words):
             for before in (b"", b"before"):
-                with pytest.raises(MalformedHeader) as caught:
+                with pytest.raises(MalformedHeader) as error:
                     decode_rfh2(before + raw, len(before))
-                assert (caught.value.structure, caught.value.offset) == ("MQRFH2", len(before) + offset)
-                assert words in caught.value.rule
+                assert (error.value.structure, error.value.offset) == ("MQRFH2", len(before) + offset)
+                assert words in error.value.rule
 
 
 def test_another_version_than_2_is_malformed_in_a_given_byte_order() -> None:

@@ -224,11 +224,11 @@ def test_only_trailing_blanks_are_stripped() -> None:
 def test_a_value_that_does_not_fit_is_named_with_its_position(
     make: Callable[[], object], offset: int, words: str
 ) -> None:
-    with pytest.raises(MalformedHeader) as caught:
+    with pytest.raises(MalformedHeader) as error:
         make()
-    assert caught.value.offset == offset
-    assert words in caught.value.rule
-    assert str(caught.value) == f"{caught.value.structure} at offset {offset}: {caught.value.rule}"
+    assert error.value.offset == offset
+    assert words in error.value.rule
+    assert str(error.value) == f"{error.value.structure} at offset {offset}: {error.value.rule}"
 
 
 def test_an_embedded_mqmd_of_version_2_is_rejected() -> None:

@@ -76,11 +76,11 @@ def test_a_packet_is_rejected(subtests: pytest.Subtests) -> None:
         (Connect("c", will=Will("w", bytes(65_536))), "MQTT 3.1.1 section 1.5.3"),
     ]:
         with subtests.test(packet=packet, rule=rule):
-            with pytest.raises(MalformedPacket) as caught:
+            with pytest.raises(MalformedPacket) as error:
                 encode(packet)
-            assert caught.value.packet == type(packet).__name__.upper()
-            assert caught.value.offset == 0
-            assert caught.value.rule.startswith(rule)
+            assert error.value.packet == type(packet).__name__.upper()
+            assert error.value.offset == 0
+            assert error.value.rule.startswith(rule)
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,10 @@ def test_more_bytes_than_needed_are_accepted() -> None:
 
 
 def test_a_fifth_byte_is_an_error_before_it_arrives() -> None:
-    with pytest.raises(MalformedPacket) as caught:
+    with pytest.raises(MalformedPacket) as error:
         decode_remaining_length(b"\x30\xff\xff\xff\xff", 1, "PUBLISH")
-    assert (caught.value.packet, caught.value.offset) == ("PUBLISH", 4)
-    assert caught.value.rule.startswith("MQTT 3.1 section 2.1")
+    assert (error.value.packet, error.value.offset) == ("PUBLISH", 4)
+    assert error.value.rule.startswith("MQTT 3.1 section 2.1")
 
 
 @pytest.mark.parametrize("value", [-1, 268_435_456])

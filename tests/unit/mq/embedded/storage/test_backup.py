@@ -56,7 +56,7 @@ def test_a_backup_is_consistent_while_messages_are_put(tmp_path: Path, monkeypat
     manager = started(tmp_path / "data")
     acknowledged = 0
     ended = threading.Event()
-    begun = threading.Event()
+    loading = threading.Event()
 
     def load() -> None:
         nonlocal acknowledged
@@ -64,12 +64,12 @@ def test_a_backup_is_consistent_while_messages_are_put(tmp_path: Path, monkeypat
             put(manager, b"%08d" % acknowledged + bytes(20_000))
             acknowledged += 1
             if acknowledged == 50:
-                begun.set()
+                loading.set()
 
     thread = threading.Thread(target=load)
     thread.start()
     try:
-        begun.wait()
+        loading.wait()
         for number in range(5):
             before = acknowledged
             backup(tmp_path / "data", tmp_path / f"{number}.db")

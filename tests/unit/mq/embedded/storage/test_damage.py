@@ -221,10 +221,10 @@ def test_units_after_a_failed_unit_fail_too(tmp_path: Path, monkeypatch: pytest.
         write = store.write
         from threading import Event
 
-        begun, let = Event(), Event()
+        writing, let = Event(), Event()
 
         def failing(*args: object) -> tuple[int, int]:
-            begun.set()
+            writing.set()
             let.wait(PATIENCE)
             monkeypatch.setattr(store, "write", write)
             raise sqlite3.OperationalError("database or disk is full")
@@ -233,7 +233,7 @@ def test_units_after_a_failed_unit_fail_too(tmp_path: Path, monkeypatch: pytest.
         reasons: list[int] = []
         first, second = Ended(manager, reasons.append), Ended(manager, reasons.append)
         first.put(b"first")
-        assert begun.wait(PATIENCE)
+        assert writing.wait(PATIENCE)
         second.put(b"second")
         let.set()
         first.wait(), second.wait()
