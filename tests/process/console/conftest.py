@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridges import at_work
 from tests.helpers.console import Console
 
 CONFIG = """
@@ -43,11 +44,8 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     script = directory / "objects.mqsc"
     script.write_text(SCRIPT)
     config = CONFIG.format(script=script, audit=directory / "audit.jsonl")
-    process = BridgeProcess(directory / "data", config=config).start()
-    yield process
-    assert process.stop() == 0, process.log
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    with at_work(BridgeProcess(directory / "data", config=config)) as process:
+        yield process
 
 
 @pytest.fixture

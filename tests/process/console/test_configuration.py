@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from bridge.cli.program import program
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridges import at_work
 from tests.helpers.console import Console
 
 CONFIG = """\
@@ -29,11 +30,8 @@ mappings:
 @pytest.fixture(scope="module")
 def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     directory = tmp_path_factory.mktemp("configuration")
-    process = BridgeProcess(directory / "data", config=CONFIG.format(directory=directory)).start()
-    yield process
-    assert process.stop() == 0, process.log
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    with at_work(BridgeProcess(directory / "data", config=CONFIG.format(directory=directory))) as process:
+        yield process
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridges import at_work
 from tests.helpers.certificate_authority import make
 from tests.helpers.console import Console
 from tests.helpers.patience import until
@@ -35,11 +36,8 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     directory = tmp_path_factory.mktemp("health")
     make(directory)
     (directory / "objects.mqsc").write_text("DEFINE QLOCAL(ORDERS)\n")
-    process = BridgeProcess(directory / "data", config=CONFIG.format(directory=directory)).start()
-    yield process
-    assert process.stop() == 0, process.log
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    with at_work(BridgeProcess(directory / "data", config=CONFIG.format(directory=directory))) as process:
+        yield process
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from bridge.service.events import Published
 from bridge.service.lifecycle import Bridge
 from bridge.service.metric_catalogue import CATALOGUE
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridges import at_work
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.mosquitto import Mosquitto
 from tests.helpers.patience import eventually
@@ -51,11 +52,8 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     directory = tmp_path_factory.mktemp("metrics")
     (directory / "passwords").touch(0o600)
     Authority(directory).issue("server")
-    process = BridgeProcess(directory / "data", config=CONFIG.format(directory)).start()
-    yield process
-    assert process.stop() == 0, process.log
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    with at_work(BridgeProcess(directory / "data", config=CONFIG.format(directory))) as process:
+        yield process
 
 
 def exchange(port: int, level: int, qos: int, messages: int, payload: bytes) -> None:

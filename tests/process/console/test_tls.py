@@ -12,6 +12,7 @@ import pytest
 
 from bridge.console.server import MAX_HANDSHAKES
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridges import at_work
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.console import Console
 from tests.helpers.patience import PATIENCE
@@ -35,11 +36,8 @@ def trust(authority: Authority) -> ssl.SSLContext:
 @pytest.fixture(scope="module")
 def bridge(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[BridgeProcess]:
     config = CONFIG.format(directory=authority.directory)
-    process = BridgeProcess(tmp_path_factory.mktemp("tls") / "data", config=config).start()
-    yield process
-    assert process.stop() == 0, process.log
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    with at_work(BridgeProcess(tmp_path_factory.mktemp("tls") / "data", config=config)) as process:
+        yield process
 
 
 def at(bridge: BridgeProcess, tls: ssl.SSLContext | None) -> Console:

@@ -13,6 +13,7 @@ from bridge.cli.program import program
 from bridge.mqtt.packets import Publish
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridges import at_work
 from tests.helpers.console import Console, LiveView
 from tests.helpers.known_secrets import register
 from tests.helpers.raw_client import RawClient
@@ -46,11 +47,8 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
             input=f"{password}\n",
         )
         assert invocation.exit_code == 0, invocation.output
-    process = BridgeProcess(directory / "data", config=CONFIG.format(directory=directory)).start()
-    yield process
-    assert process.stop() == 0, process.log
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    with at_work(BridgeProcess(directory / "data", config=CONFIG.format(directory=directory))) as process:
+        yield process
 
 
 def logged_in(bridge: BridgeProcess, user: str) -> Console:

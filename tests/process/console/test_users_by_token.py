@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridges import at_work
 from tests.helpers.console import Console
 from tests.helpers.patience import until
 
@@ -28,11 +29,8 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     directory = tmp_path_factory.mktemp("tokens")
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     (directory / "issuer.pem").write_bytes(KEY.public_key().public_bytes(serialization.Encoding.PEM, form))
-    process = BridgeProcess(directory / "data", config=CONFIG.format(directory=directory)).start()
-    yield process
-    assert process.stop() == 0, process.log
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    with at_work(BridgeProcess(directory / "data", config=CONFIG.format(directory=directory))) as process:
+        yield process
 
 
 def token(user: str, seconds: float = 3_600.0, audience: str = "console") -> str:
