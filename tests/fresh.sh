@@ -78,7 +78,7 @@ for machine in ${FRESH:-bookworm-root bookworm-user trixie-root trixie-user}; do
     ' fresh.sh "$root" "$user" "$home/mqbridge" "$@" >"$log" 2>&1; then
         counts=$(grep -E '^(=+ )?[0-9]+ passed.* in ' "$log" | head -1)
         echo "test-fresh: $counts"
-        count() { echo "$counts" | sed -nE "s/.*[^0-9]?\b([0-9]+) $1.*/\1/p"; }
+        count() { echo "$counts" | sed -nE "s/.*[^0-9]?\b([0-9]+) $1.*/\1/p" | sed -E 's/([0-9])([0-9]{3})$/\1,\2/'; }
         minutes() { sed -n "s/^test-fresh: make $1: //p" "$log"; }
         python=$(sed -n 's/^version = //p' "$root$home/mqbridge/.venv/pyvenv.cfg")
         mosquitto=$(chroot "$root" dpkg-query -W -f '${Version}' mosquitto | sed 's/-.*//')
