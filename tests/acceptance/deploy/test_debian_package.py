@@ -210,6 +210,7 @@ def test_install_service_in_a_chroot(debian: Debian, package: Callable[[str], Pa
         "/etc/systemd/system/mqbridge-pipeline@.service: written",
         "/etc/sysusers.d/mqbridge.conf: written",
         "/etc/tmpfiles.d/mqbridge.conf: written",
+        "/usr/local/share/man/man1/mqbridge.1: written",
         "run: systemd-sysusers /etc/sysusers.d/mqbridge.conf",
         "run: systemd-tmpfiles --create /etc/tmpfiles.d/mqbridge.conf",
         "/etc/mqbridge/bridge.yaml: written",
