@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,17 @@ from bridge.config.models import Configuration
 from bridge.mqtt.packets import Disconnect, Puback, Publish, Pubrec, Suback, Subscribe
 from bridge.service.lifecycle import Bridge
 from tests.helpers.raw_client import LEVELS, ConnectionClosed, RawClient
+
+
+class Replaced:
+    """A backend with another `subscribe`."""
+
+    def __init__(self, backend: Any, subscribe: Callable[..., Any]) -> None:
+        self._backend = backend
+        self.subscribe = subscribe
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
 
 
 @LEVELS
@@ -39,10 +51,10 @@ async def test_a_publication_after_a_subscribe_is_acknowledged(
         def subscribe(*arguments: Any, **options: Any) -> Any:
             # Runs between this iteration, in which the publication is committed, and the report of its completion.
             stopping.append(loop.create_task(stop()))
-            return subscribed(*arguments, **options)
+            return backend.subscribe(*arguments, **options)
 
-        subscribed = backend.subscribe
-        monkeypatch.setattr(backend, "subscribe", subscribe)
+        # A method of a compiled class cannot be replaced.
+        monkeypatch.setattr(bridge.parts.service, "backend", Replaced(backend, subscribe))
 
         def publish() -> list[object]:
             client = RawClient.connected(port, "dev", level=level)
