@@ -29,6 +29,8 @@ else
     fi
     exit 1
 fi
+# apt's messages are read below. sudo passes the variable on.
+export LC_ALL=C.UTF-8
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 trap 'exit 130' INT TERM HUP
@@ -36,6 +38,10 @@ trap 'exit 130' INT TERM HUP
 failed() { # WHAT
     error=$(grep -E '^(E|W|Err):?' "$log" | head -1)
     echo "setup: cannot $1: ${error:-apt-get failed}" >&2
+    case $error in *"Could not get lock"*)
+        echo "hint: wait until the other program has ended, and run the same command again" >&2
+        exit 1 ;;
+    esac
     echo "hint: check the network, apt's proxy and /etc/apt/sources.list, and run the same command again" >&2
     exit 1
 }

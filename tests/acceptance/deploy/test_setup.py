@@ -145,7 +145,10 @@ def test_setup_waits_for_another_program_that_installs_packages(tmp_path: Path, 
         assert (result.returncode, result.stderr, len(calls.read_text())) == (0, "", attempts)
     else:
         assert result.returncode == 1
-        assert result.stderr.startswith(f"setup: cannot update apt's package lists: {lock}\n")
+        assert result.stderr == (
+            f"setup: cannot update apt's package lists: {lock}\n"
+            "hint: wait until the other program has ended, and run the same command again\n"
+        )
 
 
 def test_sudo_gets_the_proxies(tmp_path: Path) -> None:
