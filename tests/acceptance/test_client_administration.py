@@ -261,4 +261,4 @@ def test_the_history_and_the_trace_of_a_client(
     assert file.stat().st_mode & 0o777 == 0o600
     assert "File exists" in administrator.refused("client", "trace", "traced", "--file", str(file))
     ended = administrator.run("client", "trace", "traced", "--for", "0s")
-    assert (ended.stdout, ended.stderr) == ("", "tracing client traced until Ctrl-C\n")
+    assert (ended.stdout, ended.stderr) == ("", "tracing client traced; Ctrl-C ends the trace\n")

@@ -360,9 +360,17 @@ def test_everything_that_root_restores_belongs_to_the_owner_of_the_directory(
     for path in (place, *place.rglob("*")):
         assert (path.stat().st_uid, path.stat().st_gid) == (SERVICE, SERVICE), path
     assert os.geteuid() == 0
-    with acting_as_owner(owned):
+    groups = os.getgroups()
+    os.setgroups([])
+    os.setegid(SERVICE)
+    os.seteuid(SERVICE)
+    try:
         for name in ("lock", "queuemanager.db"):
             (place / name).open("r+b").close()
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(groups)
 
 
 @as_root
