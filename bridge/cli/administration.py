@@ -420,7 +420,7 @@ def _trace(client_id: str, payloads: bool, end: float, limit: int) -> Iterator[a
     """Yield the entries of a trace from now on."""
     recent = shown(requests.TraceClient(client_id=client_id, payloads=payloads))
     last = recent.entries[-1].number if recent.entries else 0
-    output.note(f"tracing client {client_id} until Ctrl-C")
+    output.note(f"tracing client {client_id}; Ctrl-C ends the trace")
     while limit and (seconds := end - time.monotonic()) > 0:
         time.sleep(min(TRACE_INTERVAL, seconds))
         request = requests.TraceClient(client_id=client_id, after=last, first=False, payloads=payloads)
