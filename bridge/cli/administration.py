@@ -412,8 +412,13 @@ def trace_client(
         except OSError as error:
             raise Failure(f"{file}: {error.strerror}") from error
         with os.fdopen(descriptor, "wb", buffering=0) as stream:
-            for entry in entries:
-                stream.write(msgspec.json.encode(entry) + b"\n")
+            try:
+                for entry in entries:
+                    stream.write(msgspec.json.encode(entry) + b"\n")
+            except Exception:
+                if not stream.tell():  # otherwise the same command would fail, because the file exists
+                    file.unlink()
+                raise
 
 
 def _trace(client_id: str, payloads: bool, end: float, limit: int) -> Iterator[answers.TraceEntry]:

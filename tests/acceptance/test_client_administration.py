@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from bridge.cli.program import program
 from bridge.mqtt.packets import ConnectProperties, Disconnect, Will, WillProperties
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
@@ -260,5 +262,9 @@ def test_the_history_and_the_trace_of_a_client(
     assert len(entries) == 3 and any("connected via channel" in entry["text"] for entry in entries)
     assert file.stat().st_mode & 0o777 == 0o600
     assert "File exists" in administrator.refused("client", "trace", "traced", "--file", str(file))
+    elsewhere = tmp_path / "no bridge"
+    without_bridge = ["client", "trace", "traced", "--file", str(elsewhere), "--data-dir", str(tmp_path / "none")]
+    assert "no bridge answers" in CliRunner().invoke(program, without_bridge).stderr
+    assert not elsewhere.exists()
     ended = administrator.run("client", "trace", "traced", "--for", "0s")
     assert (ended.stdout, ended.stderr) == ("", "tracing client traced; Ctrl-C ends the trace\n")
