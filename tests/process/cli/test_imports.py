@@ -205,8 +205,8 @@ def test_commands_of_pipelines_without_the_extra_name_it(
     words: tuple[str, ...], status: int, message: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "bridge.yaml"
-    one = "from: {mq: {queue: Q}}, select: SELECT body FROM input, to: {mq: {queue: R}}"
-    file.write_text(f"pipelines: {{one: {{{one}}}, two: {{{one}, enabled: no}}}}")
+    pipeline = "from: {mq: {queue: Q}}, select: SELECT body FROM input, to: {mq: {queue: R}}"
+    file.write_text(f"pipelines: {{one: {{{pipeline}}}, two: {{{pipeline}, enabled: no}}}}")
     data = [] if words == ("list",) else ["--data-dir", str(tmp_path)]
     (tmp_path / "sitecustomize.py").write_text(_HIDING)
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
