@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib.util
 import os
 import shutil
@@ -18,6 +19,7 @@ os.environ["MQIPY_NOOTEL"] = "1"
 
 import argon2
 import pytest
+import typer.testing
 import uvloop
 from hypothesis import HealthCheck, settings
 
@@ -29,6 +31,9 @@ if os.environ["MQBRIDGE_PURE"] == "0" and PURE:
 # A hash contains the parameters of its verification. With those of users, each costs 0.25 CPU seconds here and in the bridge.
 _, _, _, *_rest = argon2.PasswordHasher.__init__.__defaults__ or ()
 argon2.PasswordHasher.__init__.__defaults__ = (1, 8, 1, *_rest)  # iterations, KiB, lanes
+
+# Otherwise, each command of a test makes all parameters of the command line again.
+vars(typer.testing)["_get_command"] = functools.cache(vars(typer.testing)["_get_command"])
 
 #: Plug-ins of pytest.
 pytest_plugins = ["tests.helpers.installed", "tests.helpers.leftovers", "tests.helpers.summary"]

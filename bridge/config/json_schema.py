@@ -1,9 +1,11 @@
 """The JSON Schema of the configuration file (draft 2020-12), for YAML completion and validation in editors."""
 
 import ast
+import functools
 import inspect
+import itertools
 import re
-import textwrap
+import sys
 from typing import Any, get_args
 
 from pydantic import ValidationError
@@ -125,10 +127,19 @@ def _docstrings(model: type[Section]) -> dict[str, str]:
     """Return the docstring below each attribute in the source of `model`, by attribute name, as one line."""
     texts: dict[str, str] = {}
     for owner in reversed([section for section in model.__mro__ if issubclass(section, Section)]):
-        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
-        assert isinstance(definition, ast.ClassDef)
-        for attribute, text in zip(definition.body, definition.body[1:], strict=False):
-            match attribute, text:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
-                    texts[name] = re.sub(r"\bNone\b", "null", " ".join(words.split()))
+        texts |= _docstrings_by_class(owner.__module__)[owner.__name__]
+    return texts
+
+
+@functools.cache
+def _docstrings_by_class(module: str) -> dict[str, dict[str, str]]:
+    """Return the docstrings of the attributes of each class of a module, because inspect parses a module for each class."""
+    texts: dict[str, dict[str, str]] = {}
+    for definition in ast.parse(inspect.getsource(sys.modules[module])).body:
+        if isinstance(definition, ast.ClassDef):
+            own = texts[definition.name] = {}
+            for attribute, text in itertools.pairwise(definition.body):
+                match attribute, text:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                        own[name] = re.sub(r"\bNone\b", "null", " ".join(words.split()))
     return texts

@@ -6,9 +6,9 @@ computed within each round. The table shows the median and the spread of these r
 costs each server, which a busy machine changes least.
 
 The word `compiled` instead of COMMIT compares the compiled tree (`sh deploy/compile.sh`) with the same code as pure
-Python. With a commit, both are pure Python. The word `mqtt5` compares clients of MQTT 5 (`--properties`: user
-properties of each message) with clients of 3.1.1, both on the working tree. `--rates` measures latencies at these rates
-instead of rows.
+Python. With a commit, both are pure Python, or with `--compiled` both are compiled first. The word `mqtt5` compares
+clients of MQTT 5 (`--properties`: user properties of each message) with clients of 3.1.1, both on the working tree.
+`--rates` measures latencies at these rates instead of rows.
 
 A durable row with a window of one also shows what part of its ceiling it reaches. The ceiling is one message of each
 publisher per sync of a page to the disk. The sync is timed next to each such run, because the speed of a disk changes
@@ -204,6 +204,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the options."""
     out = argparse.ArgumentParser(prog="python -m tests.benchmarks.against", description=__doc__)
     out.add_argument("commit", help='the commit to compare the working tree with; "compiled", "mqtt5": itself')
+    out.add_argument("--compiled", action="store_true", help="compile the commit and the working tree first")
     out.add_argument("--rounds", type=int, default=5)
     out.add_argument("--seconds", type=float, default=1.0, help="publish for so long in each run (1)")
     out.add_argument("--payloads", type=numbers, default=[100], help="bytes of a message, e.g. 100,1000 (100)")
@@ -226,8 +227,10 @@ def rounds(
     for number in range(1, options.rounds + 1):
         servers: list[Server] = [
             Mosquitto(server_cores),
-            Checkout("base", base, server_cores, pure=options.commit != MQTT_5),
-            Checkout("present", ROOT, server_cores, pure=options.commit not in (COMPILED, MQTT_5)),
+            Checkout("base", base, server_cores, pure=options.commit != MQTT_5 and not options.compiled),
+            Checkout(
+                "present", ROOT, server_cores, pure=options.commit not in (COMPILED, MQTT_5) and not options.compiled
+            ),
         ]
         servers = servers[number % 3 :] + servers[: number % 3]
         try:
@@ -376,6 +379,9 @@ def main() -> None:
                 ["git", "-C", str(ROOT), "archive", options.commit], stdout=subprocess.PIPE, check=True
             )
             subprocess.run(["tar", "-x", "-C", str(base)], input=archive.stdout, check=True)
+        if options.compiled:
+            for root in (base, ROOT):
+                subprocess.run([sys.executable, str(root / "deploy" / "compile.py")], check=True)
         facts = machine.facts()
         console.print(machine.described(facts))
         try:

@@ -75,7 +75,7 @@ def test_a_packet_is_rejected(subtests: pytest.Subtests) -> None:
         (Connect("c", will=Will("w/#", b"")), "MQTT-3.3.2-2"),
         (Connect("c", will=Will("w", bytes(65_536))), "MQTT 3.1.1 section 1.5.3"),
     ]:
-        with subtests.test(packet=packet, rule=rule):
+        with subtests.test(packet=type(packet).__name__, rule=rule):
             with pytest.raises(MalformedPacket) as error:
                 encode(packet)
             assert error.value.packet == type(packet).__name__.upper()
