@@ -144,7 +144,11 @@ class DeliveryService:
         self.backlog_limits.depth = self._backend.depth
         for transmission in batch:
             session = sessions.get(transmission.client_id)
-            if session is None or not session.begun:
+            if session is not None and (waiting := grouped.get(session)) is not None:
+                waiting.append(transmission)
+            elif session is not None and session.begun:
+                grouped[session] = [transmission]
+            else:
                 share = shares.get(transmission.client_id)
                 if share is None and (former := self._former_of(transmission)) is not None:
                     grouped.setdefault(former, []).append(transmission)
@@ -153,12 +157,6 @@ class DeliveryService:
                 else:
                     filled.setdefault(share, []).append(transmission)
                     share.waiting.append(transmission)
-                continue
-            waiting = grouped.get(session)
-            if waiting is None:
-                grouped[session] = [transmission]
-            else:
-                waiting.append(transmission)
         for share, arriving in filled.items():
             while share.give_out(grouped):
                 pass

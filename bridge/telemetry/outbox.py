@@ -388,11 +388,12 @@ class Outbox:
             if self._room <= 0:
                 effects.more = True
                 return False
-            # If a message of QoS 0 is sent, a later acknowledgement of a message in flight must not exceed the limit either.
-            room = self.removal_limit.value - self.unremoved - self.in_flight.unacknowledged - len(effects.finished)
-            if room <= 0:
-                self.held = True
-                return False
+            if self.removal_limit is not NO_LIMIT:
+                # After a message of QoS 0, the acknowledgement of a message in flight must not exceed the limit either.
+                room = self.removal_limit.value - self.unremoved - self.in_flight.unacknowledged - len(effects.finished)
+                if room <= 0:
+                    self.held = True
+                    return False
             if (self.in_flight.room <= 0 or self.recording is not None) and self._qos(transmission):
                 return False
             if self.release is not None and self.release.delays(self._qos(transmission)):
