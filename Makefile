@@ -39,13 +39,14 @@ check: $(VENV)/.ready-test
 .PHONY: $(VENV)/.unit
 $(VENV)/.unit: $(VENV)/.ready-test
 	@# Without the tests that inject a fault at each MQI call, and the long runs of models.
-	@# Temporary files in memory, because each queue manager creates and syncs a database.
+	@# Temporary files in memory, because each queue manager creates and syncs a database. pytest-timeout starts a thread for
+	@# each test. Instead, the stacks of a hanging test are printed, and the run continues.
 	@[ ! -w /dev/shm ] || export TMPDIR="$${TMPDIR:-/dev/shm}"; \
-	    MQBRIDGE_TEST_EXAMPLES=$${MQBRIDGE_TEST_EXAMPLES:-5} $(PYTEST) -n 2 -m 'not slow' tests/unit $(ARGS) \
-	    $(patsubst %,--ignore=tests/unit/%.py,$(CAMPAIGNS))
+	    MQBRIDGE_TEST_EXAMPLES=$${MQBRIDGE_TEST_EXAMPLES:-5} $(PYTEST) -n 3 -m 'not slow' tests/unit $(ARGS) \
+	    -o timeout=0 -o faulthandler_timeout=120 $(patsubst %,--ignore=tests/unit/%.py,$(CAMPAIGNS))
 
 CAMPAIGNS := $(addprefix service/mappings/test_,guarantees blocked_queues session_changes) \
-    $(addprefix mq/ibm/test_,backend acceptance share_receiver) mqtt/test_delivery_model
+    $(addprefix mq/ibm/test_,backend acceptance share_receiver two_bridges) mqtt/test_delivery_model
 
 # Campaigns that take too long for every change. The bridge compiled. More examples of each property. The newest packages.
 test-slow: $(VENV)/.ready-test

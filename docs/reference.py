@@ -433,6 +433,7 @@ UNSUPPORTED_CCSIDS: Mapping[str, tuple[int, ...]] = {
 }
 
 
+@cache
 def ccsids() -> str:
     """Return the page of the coded character sets."""
     from bridge.wire.mq.ccsid import character_set

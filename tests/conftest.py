@@ -19,7 +19,7 @@ os.environ["MQIPY_NOOTEL"] = "1"
 
 import argon2
 import pytest
-import typer.testing
+import typer.main
 import uvloop
 from hypothesis import HealthCheck, settings
 
@@ -32,8 +32,8 @@ if os.environ["MQBRIDGE_PURE"] == "0" and PURE:
 _, _, _, *_rest = argon2.PasswordHasher.__init__.__defaults__ or ()
 argon2.PasswordHasher.__init__.__defaults__ = (1, 8, 1, *_rest)  # iterations, KiB, lanes
 
-# Otherwise, each command of a test makes all parameters of the command line again.
-vars(typer.testing)["_get_command"] = functools.cache(vars(typer.testing)["_get_command"])
+# Otherwise, each command of a test makes all parameters of the command line again. Before typer.testing is imported.
+typer.main.get_command = functools.cache(typer.main.get_command)
 
 #: Plug-ins of pytest.
 pytest_plugins = ["tests.helpers.installed", "tests.helpers.leftovers", "tests.helpers.summary"]
