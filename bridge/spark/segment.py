@@ -38,6 +38,8 @@ class SpoolIdentity(msgspec.Struct, frozen=True):
     source: str
     #: whether the spool has a file with the number of its last segment
     witness: bool = False
+    #: the source: "mq", "mqtt", or "" if an older release has created the spool
+    kind: str = ""
 
     @classmethod
     def of(cls, path: str, content: Any) -> SpoolIdentity:

@@ -157,8 +157,11 @@ class Spool:
     SpoolBusy, SpoolDamaged.
     """
 
-    def __init__(self, below: str, source: str, *, returning: bool = False) -> None:
-        """Open the spool of a source. `returning`: its messages will be put back, possibly after an interrupted attempt."""
+    def __init__(self, below: str, source: str, kind: str = "", *, returning: bool = False) -> None:
+        """Open the spool of a source of a kind, "mq" or "mqtt".
+
+        `kind` "": that in its identity. `returning`: its messages will be put back, possibly after an interrupted attempt.
+        """
         self.place = SpoolPlace(f"{below}/{directory_name(source)}")
         self._lock: IO[str] | None = None
         if self.place.remote is None:
@@ -190,17 +193,25 @@ class Spool:
         if self.new and WITNESS in names and self._witnessed().number:
             raise SpoolDamaged(f"{self.place.path}/{IDENTITY} is missing; hint: start with a new spool and checkpoint")
         if self.new:
-            self._identify(uuid.uuid4().hex[:12], source)
+            self._identify(uuid.uuid4().hex[:12], source, kind)
         identity = identity_of(self.place)
         #: the identifier of the spool, which no other spool has
         self.id = identity.id
         self.source = identity.source
+        if kind and identity.kind not in ("", kind):
+            raise SpoolDamaged(
+                f"{self.place.path} is a spool of the source {identity.kind}, not {kind}; hint: start with a new spool and"
+                " checkpoint"
+            )
+        self.kind = identity.kind or kind
         try:
             self._identity = int(self.id, 16)
         except ValueError as error:
             raise SpoolDamaged(f"{self.place.path}/{IDENTITY} is damaged: {error}") from error
         if self.place.remote is None and not identity.witness:
-            self._identify(self.id, source)  # a spool of an older release
+            self._identify(self.id, source, self.kind)  # a spool of an older release
+        elif identity.kind != self.kind:
+            self.place.write(IDENTITY, msgspec.json.encode(msgspec.structs.replace(identity, kind=kind)))
         self._witness: Witness | None = None
         if self.place.remote is None:
             if self._witnessed().identity != self._identity:
@@ -215,12 +226,12 @@ class Spool:
         self.last = 0
         self._size = 0
 
-    def _identify(self, identifier: str, source: str) -> None:
+    def _identify(self, identifier: str, source: str, kind: str) -> None:
         """Write the identity of the spool. First, create its witness."""
         local = self.place.remote is None
         if local:
             create(Path(self.place.path, WITNESS), WitnessPosition(int(identifier, 16), 0, 0, time.time()))
-        self.place.write(IDENTITY, msgspec.json.encode(SpoolIdentity(identifier, source, local)))
+        self.place.write(IDENTITY, msgspec.json.encode(SpoolIdentity(identifier, source, local, kind)))
 
     @property
     def is_unused(self) -> bool:

@@ -128,7 +128,7 @@ class Roads:
     def _queue_frame(self, columns: str, **options: str) -> DataFrame:
         queue = self.queue()
         reader_options = self.place.options(
-            queue=queue, spool=f"{self.folder}/spool", maxMessagesPerTrigger=str(BATCH), **options
+            queue=queue, spool=f"{self.folder}/spool-{queue}", maxMessagesPerTrigger=str(BATCH), **options
         )
         if columns:
             reader_options["columns"] = columns
@@ -143,7 +143,7 @@ class Roads:
         """Measure the source `mqtt`."""
         topic = f"bench{len(columns)}"
         options = {"host": "127.0.0.1", "port": str(self.broker.port), "topic": f"{topic}/#", "qos": "1"}
-        options |= {"spool": f"{self.folder}/spool", "maxMessagesPerTrigger": str(BATCH)}
+        options |= {"spool": f"{self.folder}/spool-{topic}", "maxMessagesPerTrigger": str(BATCH)}
         options |= {"columns": columns} if columns else {}
         frame = self.spark.readStream.format("mqtt").options(**options).load()
         name = f"MQTT -> Parquet, {columns or 'all'}"

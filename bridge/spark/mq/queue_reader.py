@@ -408,7 +408,7 @@ def queue_readers(options: MqSourceOptions) -> dict[str, QueueReader]:
         source: QueueReader(
             options.queue_manager,
             queue,
-            Spool(options.stream.spool, source),
+            Spool(options.stream.spool, source, "mq"),
             options.schema,
             options.stream,
             selector=options.selector,
@@ -418,13 +418,18 @@ def queue_readers(options: MqSourceOptions) -> dict[str, QueueReader]:
 
 
 def former_spools(options: MqSourceOptions) -> dict[str, Spool]:
-    """Return the spools of queues and subscriptions that are no longer read. Raises MQError, OSError, SpoolDamaged."""
+    """Return the spools of queues, subscriptions and topic filters that are no longer read.
+
+    Raises MQError, OSError, SpoolDamaged.
+    """
     former = open_former(options.stream.spool, options.sources)
     if former:
         with options.queue_manager.connected() as connection:
             states = StateQueue(connection, MAPPING_STATE_QUEUE)
             for source, spool in list(former.items()):
-                if recover(spool, states) is None:
+                if spool.kind == "mqtt":
+                    spool.recover()
+                elif recover(spool, states) is None:
                     former.pop(source).close()
     return former
 

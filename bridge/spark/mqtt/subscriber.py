@@ -140,7 +140,7 @@ class SpoolSubscriber(SpoolFiller):
         Raises OptionError without a password, SpoolBusy, SpoolDamaged, OSError.
         """
         stream, broker = options.stream, options.broker
-        spool = Spool(stream.spool, topic_filter)
+        spool = Spool(stream.spool, topic_filter, "mqtt")
         super().__init__(f"topic filter {topic_filter}", spool, stream)
         spool.recover()
         session = f"spark-{spool.id}"
@@ -278,10 +278,14 @@ def subscribers(options: MqttSourceOptions) -> dict[str, SpoolSubscriber]:
 
 
 def former_spools(options: MqttSourceOptions) -> dict[str, Spool]:
-    """Return the spools of topic filters that are no longer read. Raises OSError, SpoolDamaged."""
+    """Return the spools of topic filters and queues that are no longer read. Raises OSError, SpoolDamaged."""
     former = open_former(options.stream.spool, options.topic_filters)
-    for spool in former.values():
-        spool.recover()
+    for source, spool in list(former.items()):
+        if spool.kind == "mq" and spool.is_unused:
+            # All messages of the queue are processed. Its spool has no files then, unlike that of a topic filter.
+            former.pop(source).close()
+        else:
+            spool.recover()
     return former
 
 

@@ -13,6 +13,7 @@ from bridge.cli.pipeline import _note_unread
 from bridge.cli.program import program
 from bridge.config.document import load
 from bridge.spark.environment import environment_of
+from tests.helpers.mosquitto import Mosquitto, publish
 from tests.spark.flow.conftest import Bench
 from tests.spark.test_spool_return import take
 
@@ -107,3 +108,48 @@ def test_a_removed_pipeline_is_listed(bench: Bench, former: tuple[str, str, Path
     assert "put 3 messages" in mqbridge(
         bench, "pipeline", "spool", "return", queue, "--yes", "--spool", directory / "spool"
     )
+
+
+SOURCES = """
+links: {b: {host: 127.0.0.1, port: $port}}
+pipelines:
+  events:
+    from: {$from}
+    schema: {v: int}
+    select: SELECT payload:v AS v FROM input
+    to: {mq: {queue: $out}}
+    checkpoint: $directory
+"""
+
+
+def test_a_link_replaces_the_queue_and_the_queue_replaces_the_link(bench: Bench, broker: Mosquitto) -> None:
+    """A spool without unread messages does not stop the pipeline, whatever its source was."""
+    queue, out, directory = bench.queues.queue(), bench.queues.queue(), bench.directory / "events"
+
+    def run(source: str) -> None:
+        bench.write(SOURCES, **{"from": source}, port=broker.port, out=out, directory=directory)
+        bench.run("events")
+
+    from_queue, from_link = f"mq: {{queue: {queue}}}", "mqtt: replaced/#, link: b, options: {qos: 1}"
+    bench.queues.put(queue, b'{"v": 1}')
+    run(from_queue)
+    run(from_link)  # creates the session
+    for number, source in enumerate((from_link, from_queue, from_link), 2):
+        if source == from_link:
+            publish(broker.port, "replaced/a", f'{{"v": {number}}}', qos=1)
+        else:
+            bench.queues.put(queue, f'{{"v": {number}}}'.encode())
+        run(source)
+    assert bench.queues.bodies(out) == [f'{{"v":{number}}}'.encode() for number in range(1, 5)]
+
+
+def test_a_link_is_rejected_while_the_spool_has_messages_of_the_queue(
+    bench: Bench, former: tuple[str, str, Path], broker: Mosquitto
+) -> None:
+    queue, out, directory = former
+    bench.write(SOURCES, **{"from": "mqtt: replaced/#, link: b"}, port=broker.port, out=out, directory=directory)
+    assert bench.runner("events").run() == ["events"]
+    assert f"stopped: spool {directory / 'spool'} has 3 messages of {queue}" in bench.lines[-1]
+    assert "put 3 messages" in mqbridge(bench, "pipeline", "spool", "return", queue, "--yes")
+    bench.run("events")
+    assert bench.queues.bodies(queue) == [b"1", b"2", b"3"]
