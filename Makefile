@@ -56,8 +56,10 @@ test-slow: $(VENV)/.ready-test
 	@$(PIP) "Helm's engine" helm-python-sdk==0.2.2
 	@$(PYTEST) -m slow $(ARGS)
 	@sh deploy/compile.sh $(VENV)
+	@# Without installation and the two longest campaigns, which ran above.
 	@MQBRIDGE_PURE=0 $(PYTEST) -n 3 -m 'slow or not slow' tests/unit/wire tests/unit/mapping tests/unit/mqtt tests/unit/mq \
-	    tests/unit/service tests/process/mq tests/process/service tests/process/cli/test_process.py tests/acceptance
+	    tests/unit/service tests/process/mq tests/process/service tests/process/cli/test_process.py tests/acceptance \
+	    --ignore=tests/acceptance/deploy --ignore=tests/acceptance/test_attack.py --ignore=tests/acceptance/test_incident_table.py
 	@MQBRIDGE_TEST_EXAMPLES=400 $(PYTEST) -n 3 tests/unit/wire tests/unit/mapping tests/unit/mqtt tests/unit/mq/embedded tests/unit/archive \
 	    tests/process/archive tests/process/record
 
