@@ -210,12 +210,12 @@ class ClientHandler:
         service, client = self._service, self._client
         session.outbox.finishing -= effects.finishing
         if effects.publications:
-            release = partial(service.delivery.when_caught_up, partial(client.release, effects.weight))
-            if service.turns.waiting:
+            if service.turns.waiting or service.delivery.delays_publishers:
                 # Limit publishers to the speed of the deliveries that they cause.
-                service.turns.run(release)
+                release = partial(client.release, effects.weight)
+                service.turns.run(partial(service.delivery.when_caught_up, release))
             else:
-                release()
+                client.release(effects.weight)
             client.last_topic, client.published_at = effects.publications[-1][0].topic, effects.received_at
             service.events.publish(
                 Published(session, effects.publications, completion, effects.received_at, effects.invalid)

@@ -105,12 +105,17 @@ class DeliveryService:
 
         Publishers wait for that: browsing and moving a message take longer than putting it. They do not wait for clients.
         """
-        if not self._delayed and not self._is_behind:
+        if not self.delays_publishers:
             call()
             return
         if not self._delayed:
             asyncio.get_running_loop().call_later(BEHIND_INTERVAL, self._call_delayed)
         self._delayed.append(call)
+
+    @property
+    def delays_publishers(self) -> bool:
+        """Whether publishers wait for the transmission queue."""
+        return bool(self._delayed) or self._is_behind
 
     @property
     def _is_behind(self) -> bool:
@@ -161,7 +166,8 @@ class DeliveryService:
             while share.give_out(grouped):
                 pass
             self._admit(share, arriving, removals)
-        self.review_shares(filled)
+        if filled:
+            self.review_shares(filled)
         if len(batch) <= SENT_AT_ONCE and not self._turns.waiting:
             self._send(grouped, removals, recovered=self.recovering)
         else:

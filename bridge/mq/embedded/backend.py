@@ -533,7 +533,7 @@ class EmbeddedBackend:
             batch = deliverable
         if not batch:
             return
-        self._report(partial(self._consumer, batch))
+        self._report(self._consumer, batch)
 
     def _answer(self, future: asyncio.Future[T], result: T) -> None:
         """Resolve a future. Its awaiters run before messages and completions are reported, so SUBACK is sent first."""
@@ -542,12 +542,12 @@ class EmbeddedBackend:
             self._after_answers = []
             self._loop.call_soon(self._answers_given)
 
-    def _report(self, report: Callable[[], None]) -> None:
+    def _report(self, report: Callable[..., None], *arguments: object) -> None:
         """Report messages or completions, after the awaiters of resolved answers have run."""
         if self._after_answers is None:
-            report()
+            report(*arguments)
         else:
-            self._after_answers.append(report)
+            self._after_answers.append(partial(report, *arguments))
 
     def _answers_given(self) -> None:
         reports, self._after_answers = self._after_answers or [], None
@@ -620,7 +620,7 @@ class EmbeddedBackend:
         self._complete(Completion(number, reason, refusals, diverted, unmatched))
 
     def _complete(self, completion: Completion) -> None:
-        self._report(partial(self.on_completed, (completion,)))
+        self._report(self.on_completed, (completion,))
 
     def _do(
         self, unit: UnitOfWork, work: Unit, refusals: dict[int, int], diverted: dict[int, int], unmatched: list[int]
@@ -815,7 +815,7 @@ class EmbeddedBackend:
                     return
                 stored.queue.take(stored)
                 work.gets.append(stored)
-            work.done = lambda failure: self._report(partial(on_moved, not failure))
+            work.done = lambda failure: self._report(on_moved, not failure)
             queue_manager.recovery_log.submit(work)
 
     def flush(self) -> asyncio.Future[None]:
@@ -823,7 +823,7 @@ class EmbeddedBackend:
         with self._queue_manager.lock:
             last = Unit()
             # Completions of earlier units may still be waiting behind an answer.
-            last.done = lambda _reason: self._report(partial(resolve, answer, None))
+            last.done = lambda _reason: self._report(resolve, answer, None)
             self._queue_manager.recovery_log.submit(last)
         return answer
 
