@@ -400,7 +400,7 @@ def trace_client(
     """Trace a client: print its events and messages as they happen, until Ctrl-C.
 
     The client does not have to be connected. The audit log records the trace. The bridge keeps the last 1,000 entries, so
-    entries of a very busy client may be missing.
+    entries of a very busy client may be missing. The trace ends with an error if the bridge stops.
     """
     entries = _trace(client, payloads, time.monotonic() + duration, limit)
     with contextlib.suppress(KeyboardInterrupt):
