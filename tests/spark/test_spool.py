@@ -241,6 +241,19 @@ def test_a_spool_of_an_older_release_gets_a_witness(tmp_path: Path) -> None:
         Spool(str(tmp_path), "Q").recover()
 
 
+def test_a_spool_belongs_to_a_source_of_one_kind(tmp_path: Path) -> None:
+    """Queues and topic filters may have equal names. A spool of an older release gets the kind of its first reader."""
+    spool = Spool(str(tmp_path), "A", "mq")
+    spool.close()
+    Path(spool.place.path, IDENTITY).write_text(f'{{"id": "{spool.id}", "source": "A", "witness": true}}')
+    for kind in ("mqtt", "mqtt", ""):
+        spool = Spool(str(tmp_path), "A", kind)
+        assert spool.kind == "mqtt"
+        spool.close()
+    with pytest.raises(SpoolDamaged, match="is a spool of the source mqtt, not mq; hint: start with a new spool"):
+        Spool(str(tmp_path), "A", "mq")
+
+
 def test_the_state_of_a_session_survives_the_deletion_of_its_rows(tmp_path: Path) -> None:
     spool = Spool(str(tmp_path), "a/#")
     spool.recover()
