@@ -141,7 +141,8 @@ def print_problem(problem: answers.Problem) -> None:
     """Print a problem, the command that shows it, and its remedy."""
     severity = output.styled(f"PROBLEM ({problem.severity}):", "yellow" if problem.severity == "warning" else "red")
     typer.echo(f"{severity} {problem.what}; see `{as_typed(problem.command)}`")
-    typer.echo(f"  since {moment(problem.since)}. {problem.remedy}")
+    remedy = re.sub(r"`(mqbridge [^`]+)`", lambda command: f"`{as_typed(command[1])}`", problem.remedy)
+    typer.echo(f"  since {moment(problem.since)}. {remedy}")
 
 
 def as_typed(command: str) -> str:

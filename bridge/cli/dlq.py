@@ -248,7 +248,7 @@ def export(
         if delete:
             export_file.sync()
             letters.commit()
-    deleted = f", and deleted them from queue {letters.name}" if delete else ""
+    deleted = f", and deleted them from queue {letters.name}" if delete and number else ""
     say(f"exported {counted(number, 'message')} to {file}{deleted}")
 
 

@@ -23,7 +23,8 @@ EXIT_STATUSES = {
     "130": "Interrupted (Ctrl-C).",
 }
 
-#: Exceptions that commands do not handle, with module and name -> exit status. Most commands do not import these modules.
+#: Exceptions that commands do not handle, with module and name -> exit status, also that of subclasses. Most commands do not
+#: import these modules.
 _STATUSES = {
     "bridge.administration.control_socket.NoBridge": UNREACHABLE,
     "bridge.archive.completeness.ArchiveDamaged": FAILED,
@@ -55,8 +56,9 @@ def failure_of(error: Exception) -> Failure | None:
     """Return the failure that an exception means to a user, or None if it is unexpected."""
     if isinstance(error, Failure):
         return error
-    if (status := _STATUSES.get(f"{type(error).__module__}.{type(error).__name__}")) is not None:
-        return Failure(str(error), status)
+    for kind in type(error).__mro__:
+        if (status := _STATUSES.get(f"{kind.__module__}.{kind.__name__}")) is not None:
+            return Failure(str(error), status)
     if isinstance(error, OSError):
         if error.errno == errno.EPIPE:
             return None

@@ -224,7 +224,9 @@ def _new_identity(database: sqlite3.Connection) -> WitnessPosition:
 
 def _opened(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
     if not path.is_file():
-        raise StoreError(f"{path} does not exist; hint: specify the data directory of an embedded queue manager")
+        raise StoreError(
+            f"{path} does not exist; hint: specify the data directory of an embedded queue manager, or a backup"
+        )
     if not path.stat().st_size:
         raise StoreError(f"{path} is empty, nothing can be recovered")
     try:

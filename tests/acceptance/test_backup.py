@@ -100,7 +100,9 @@ def test_a_running_bridge(tmp_path: Path) -> None:
         bridge.mq("put", "KEPT", "a message", "--persistent")
         assert mqbridge("data", "backup", tmp_path / "b.db", "--data-dir", bridge.data_directory).returncode == 0
         process = mqbridge("data", "restore", tmp_path / "b.db", "--force", "--data-dir", bridge.data_directory)
-        assert process.returncode == 1 and "in use" in process.stderr
+        assert process.returncode == 1 and process.stderr.startswith("mqbridge: error: ") and "in use" in process.stderr
+        process = mqbridge("data", "salvage", bridge.data_directory, tmp_path / "salvaged")
+        assert process.returncode == 1 and process.stderr.startswith("mqbridge: error: ") and "in use" in process.stderr
         assert bridge.mq("get", "KEPT") == "a message\n"
 
         (tmp_path / "fault").write_text("full")

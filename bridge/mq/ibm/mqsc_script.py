@@ -58,7 +58,7 @@ _COMMENTS = {
     "transmission queue": """\
 Messages for MQTT clients. MAXDEPTH limits the backlog of all clients
 that are away, together. SHARE, because several threads of the bridge
-open it for input. IBM MQ's default is NOSHARE.
+open it for input.
 MSGDLVSQ stays at PRIORITY, as in IBM's own set-up. All publications
 of MQTT clients have the priority of their topic (DEFPRTY), so their
 order holds, as MQTT 3.1.1 section 4.6 demands. A message that an
@@ -76,8 +76,7 @@ have shared subscriptions. All shards use it. SHARE is not needed.""",
     "state queue": """\
 Session state that must survive a restart: in-flight identifiers and
 exactly-once state. Never clear this queue while clients have messages
-in doubt. SHARE, because each thread of the bridge opens it for input.
-IBM MQ's default is NOSHARE.""",
+in doubt. SHARE, because each thread of the bridge opens it for input.""",
     "lock queue": """\
 The active bridge opens this queue for exclusive input. A second
 bridge stands by. No message is put to it.""",
