@@ -461,7 +461,8 @@ SCENARIOS: Final = [
     Scenario("overlapping-qos1", partial(_overlapping, qos=1)),
     Scenario("burst-qos0", partial(_burst, qos=0)),
     Scenario("burst-qos1", partial(_burst, qos=1)),
-    Scenario("slow-readers", _slow_readers),
+    # By default, a quarter of the machine's memory is for messages that wait.
+    Scenario("slow-readers", _slow_readers, "limits: {waiting_total: 100 MiB, waiting_full: end-session}\n"),
     Scenario("large-messages", partial(_large_messages, stored=False)),
     Scenario("large-messages-stored", partial(_large_messages, stored=True)),
     Scenario("purge-200000", partial(_purge, count=200_000)),
