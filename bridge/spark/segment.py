@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -29,6 +29,10 @@ class SpoolDamaged(Exception):
     """A file of a spool is missing, unreadable, or has an unknown format."""
 
 
+#: The format of the source whose rows a spool has, or "" if it is not known.
+SpoolKind = Literal["mq", "mqtt", ""]
+
+
 class SpoolIdentity(msgspec.Struct, frozen=True):
     """The identity of a spool."""
 
@@ -38,8 +42,8 @@ class SpoolIdentity(msgspec.Struct, frozen=True):
     source: str
     #: whether the spool has a file with the number of its last segment
     witness: bool = False
-    #: the source: "mq", "mqtt", or "" if an older release has created the spool
-    kind: str = ""
+    #: the format of the source, or "" if an older release has created the spool
+    kind: SpoolKind = ""
 
     @classmethod
     def of(cls, path: str, content: Any) -> SpoolIdentity:

@@ -41,6 +41,7 @@ from bridge.spark.segment import (
     Segment,
     SpoolDamaged,
     SpoolIdentity,
+    SpoolKind,
     directory_name,
     is_directory_name,
 )
@@ -157,10 +158,11 @@ class Spool:
     SpoolBusy, SpoolDamaged.
     """
 
-    def __init__(self, below: str, source: str, kind: str = "", *, returning: bool = False) -> None:
-        """Open the spool of a source of a kind, "mq" or "mqtt".
+    def __init__(self, below: str, source: str, kind: SpoolKind = "", *, returning: bool = False) -> None:
+        """Open the spool of a source.
 
-        `kind` "": that in its identity. `returning`: its messages will be put back, possibly after an interrupted attempt.
+        `kind` "": the kind in its identity. `returning`: its messages will be put back, possibly after an interrupted
+        attempt.
         """
         self.place = SpoolPlace(f"{below}/{directory_name(source)}")
         self._lock: IO[str] | None = None
@@ -203,7 +205,7 @@ class Spool:
                 f"{self.place.path} is a spool of the source {identity.kind}, not {kind}; hint: start with a new spool and"
                 " checkpoint"
             )
-        self.kind = identity.kind or kind
+        self.kind: SpoolKind = identity.kind or kind
         try:
             self._identity = int(self.id, 16)
         except ValueError as error:
@@ -226,7 +228,7 @@ class Spool:
         self.last = 0
         self._size = 0
 
-    def _identify(self, identifier: str, source: str, kind: str) -> None:
+    def _identify(self, identifier: str, source: str, kind: SpoolKind) -> None:
         """Write the identity of the spool. First, create its witness."""
         local = self.place.remote is None
         if local:
@@ -245,7 +247,7 @@ class Spool:
 
         `last` is the number of the last published segment. `runs` contains the number of the first segment and the word of
         each reader. `last` None: a file is published as soon as it exists. Raises SpoolDamaged if the last segments are
-        missing.
+        missing. Those of a queue are deleted when they are processed, so `between` notices missing ones.
 
         If the witness contains a larger number than `last`, the queue manager was restored. All segments up to that number
         are kept. Then `runs` includes their readers.
@@ -254,10 +256,11 @@ class Spool:
         last_read: Segment | None = None
         names = self.place.names()
         runs = list(runs)
-        if last is None:
-            self._check_end(
-                max((segment.number for segment in map(Segment.of, names) if segment), default=self.returned)
-            )
+        published = self.returned
+        if last is None and self.kind == "mq":
+            published = max(published, self._witnessed().number if self._witness is not None else 0)
+        elif last is None:
+            self._check_end(max((segment.number for segment in map(Segment.of, names) if segment), default=published))
         elif self._witness is not None and last < (published := self._witnessed().number):
             log.warning(
                 "MQB8010W spool %s has segments up to %d, and the queue manager, which was restored, records %d:"
@@ -284,7 +287,7 @@ class Spool:
             self._segments = dict(sorted(segments.items()))
             self._read = last_read
             newest = max((*segments, 0 if last_read is None else last_read.number))
-            self.last = max(newest, self.returned) if last is None else last
+            self.last = max(newest, published) if last is None else last
             self._size = sum(segment.size for segment in segments.values())
             self._changed.notify_all()
         if last_read is not None and segments:

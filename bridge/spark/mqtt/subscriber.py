@@ -281,11 +281,10 @@ def former_spools(options: MqttSourceOptions) -> dict[str, Spool]:
     """Return the spools of topic filters and queues that are no longer read. Raises OSError, SpoolDamaged."""
     former = open_former(options.stream.spool, options.topic_filters)
     for source, spool in list(former.items()):
-        if spool.kind == "mq" and spool.is_unused:
-            # All messages of the queue are processed. Its spool has no files then, unlike that of a topic filter.
+        spool.recover()
+        if spool.kind == "mq" and not spool.last:
+            # It has no files and no witness: never used, or in an object store and processed.
             former.pop(source).close()
-        else:
-            spool.recover()
     return former
 
 

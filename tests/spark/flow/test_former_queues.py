@@ -143,6 +143,43 @@ def test_a_link_replaces_the_queue_and_the_queue_replaces_the_link(bench: Bench,
     assert bench.queues.bodies(out) == [f'{{"v":{number}}}'.encode() for number in range(1, 5)]
 
 
+def test_a_link_that_replaces_a_queue_whose_messages_were_lost(
+    bench: Bench, former: tuple[str, str, Path], broker: Mosquitto
+) -> None:
+    """A missing file of the spool is noticed, although only the queue manager has the state of the spool."""
+    queue, out, directory = former
+    for file in (directory / "spool").rglob("*.arrow"):
+        file.unlink()
+    bench.write(SOURCES, **{"from": "mqtt: replaced/#, link: b"}, port=broker.port, out=out, directory=directory)
+    assert bench.runner("events").run() == ["events"]
+    assert f"so messages of {queue} are lost" in bench.lines[-1]
+
+
+def test_a_link_that_replaces_a_queue_after_a_kill(
+    bench: Bench, former: tuple[str, str, Path], broker: Mosquitto
+) -> None:
+    """The query was killed before the unit of work of its last segment was committed, so the messages are on the queue."""
+    queue, out, directory = former
+    segment = max((directory / "spool").rglob("*.arrow"))
+    number, rows, rest = segment.name.split("-", 2)
+    (segment.parent / f"{int(number) + 1:012d}-{rows}-{rest}").write_bytes(segment.read_bytes())
+    bench.write(SOURCES, **{"from": "mqtt: replaced/#, link: b"}, port=broker.port, out=out, directory=directory)
+    assert bench.runner("events").run() == ["events"]
+    # The additional segment counts until the queue manager is asked.
+    assert f"{3 + int(rows)} messages of {queue}" in bench.lines[-1]
+    assert "put 3 messages" in mqbridge(bench, "pipeline", "spool", "return", queue, "--yes")
+    bench.run("events")
+    assert bench.queues.bodies(queue) == [b"1", b"2", b"3"]
+
+
+def test_a_link_and_a_queue_of_the_same_name(bench: Bench, former: tuple[str, str, Path], broker: Mosquitto) -> None:
+    queue, out, directory = former
+    for place, failed in ((directory, ["events"]), (directory.with_name("other"), [])):
+        bench.write(SOURCES, **{"from": f"mqtt: {queue}, link: b"}, port=broker.port, out=out, directory=place)
+        assert bench.runner("events").run() == failed
+    assert any("is a spool of the source mq, not mqtt; hint: start with a new spool" in line for line in bench.lines)
+
+
 def test_a_link_is_rejected_while_the_spool_has_messages_of_the_queue(
     bench: Bench, former: tuple[str, str, Path], broker: Mosquitto
 ) -> None:
