@@ -7,6 +7,7 @@ import itertools
 import os
 import re
 import select
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -145,11 +146,18 @@ def print_problem(problem: answers.Problem) -> None:
     typer.echo(f"  since {moment(problem.since)}. {remedy}")
 
 
+#: Commands and groups without the option --data-dir. `explain` does not take a configuration file, either.
+_WITHOUT_DATA_DIR = ("check", "explain", "group", "report")
+
+
 def as_typed(command: str) -> str:
     """Return a command of `mqbridge` with the options that reach this bridge."""
-    if command.startswith("mqbridge ") and not command.startswith("mqbridge explain"):
-        for option, value in (("-c", settings.config), ("--data-dir", settings.data_dir)):
-            command += f" {option} {value}" if value is not None else ""
+    program, name, *_ = f"{command} ".split(" ")
+    if program == "mqbridge":
+        if settings.config is not None and name != "explain":
+            command += f" -c {shlex.quote(str(settings.config))}"
+        if settings.data_dir is not None and name not in _WITHOUT_DATA_DIR:
+            command += f" --data-dir {shlex.quote(str(settings.data_dir))}"
     return command
 
 
@@ -426,7 +434,7 @@ def _trace(client_id: str, payloads: bool, end: float, limit: int) -> Iterator[a
     """Yield the entries of a trace from now on."""
     recent = shown(requests.TraceClient(client_id=client_id, payloads=payloads))
     last = recent.entries[-1].number if recent.entries else 0
-    output.note(f"tracing client {client_id}; Ctrl-C ends the trace")
+    output.note(f"tracing client {client_id} (Ctrl-C ends the trace)")
     while limit and (seconds := end - time.monotonic()) > 0:
         time.sleep(min(TRACE_INTERVAL, seconds))
         request = requests.TraceClient(client_id=client_id, after=last, first=False, payloads=payloads)

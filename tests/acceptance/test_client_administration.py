@@ -267,4 +267,4 @@ def test_the_history_and_the_trace_of_a_client(
     assert "no bridge answers" in CliRunner().invoke(program, without_bridge).stderr
     assert not elsewhere.exists()
     ended = administrator.run("client", "trace", "traced", "--for", "0s")
-    assert (ended.stdout, ended.stderr) == ("", "tracing client traced; Ctrl-C ends the trace\n")
+    assert (ended.stdout, ended.stderr) == ("", "tracing client traced (Ctrl-C ends the trace)\n")
