@@ -42,7 +42,7 @@ $(VENV)/.unit: $(VENV)/.ready-test
 	@# Temporary files in memory, because each queue manager creates and syncs a database. pytest-timeout starts a thread for
 	@# each test. Instead, the stacks of a hanging test are printed, and the run continues.
 	@[ ! -w /dev/shm ] || export TMPDIR="$${TMPDIR:-/dev/shm}"; \
-	    MQBRIDGE_TEST_EXAMPLES=$${MQBRIDGE_TEST_EXAMPLES:-5} $(PYTEST) -n $$(($$(nproc) + 1)) -m 'not slow' tests/unit $(ARGS) \
+	    MQBRIDGE_TEST_EXAMPLES=$${MQBRIDGE_TEST_EXAMPLES:-5} $(PYTEST) -n $$(($$(nproc) < 7 ? $$(nproc) + 1 : 8)) -m 'not slow' tests/unit $(ARGS) \
 	    -o timeout=0 -o faulthandler_timeout=120 $(patsubst %,--ignore=tests/unit/%.py,$(CAMPAIGNS))
 
 CAMPAIGNS := $(addprefix service/mappings/test_,guarantees blocked_queues session_changes) \

@@ -44,6 +44,7 @@ PATIENCE = 240
 
 
 @functools.cache
+@functools.cache
 def module(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
     assert spec is not None and spec.loader is not None

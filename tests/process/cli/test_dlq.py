@@ -163,6 +163,10 @@ def test_exported_messages_are_deleted_after_they_are_on_disk(
     assert dlq("export", tmp_path / "two", "--all", "--delete").exit_code == 0
     assert queue_manager.depth(letters) == 0
     assert len((tmp_path / "two").read_text().splitlines()) == 3
+    assert (
+        dlq("export", tmp_path / "three", "--all", "--delete").stdout
+        == f"exported 0 messages to {tmp_path / 'three'}\n"
+    )
 
 
 def test_try_accepts_an_exported_message(send: Send, dlq: Any, tmp_path: Path) -> None:

@@ -35,8 +35,9 @@ def calls() -> list[tuple[str, str, ast.Call]]:
     logged = []
     for file in SOURCES.rglob("*.py"):
         name, text = file.relative_to(SOURCES).as_posix(), file.read_text(encoding="utf-8")
-        # A quick test first, because the parser needs seconds for all files.
-        for node in ast.walk(ast.parse(text)) if re.search(r"\blog(ging)?\.", text) else ():
+        if not re.search(r"\blog(ging)?\.", text):
+            continue  # The parser needs seconds for all files.
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 logger = ast.unparse(node.func.value)
                 if logger == "log" or logger == "logging" or logger.startswith("logging.getLogger"):

@@ -99,7 +99,7 @@ def test_user_properties_of_a_server(subtests: pytest.Subtests) -> None:
     """A link does not end because of a message that its broker has."""
     for packet_name in TO_CLIENT:
         with subtests.test(packet_name=packet_name):
-            assert fed(TO_CLIENT[packet_name](10 * MAX_USER_PROPERTIES), server=False).error is None
+            assert fed(TO_CLIENT[packet_name](50 * MAX_USER_PROPERTIES), server=False).error is None
 
 
 @given(st.integers(1, 50_000))
