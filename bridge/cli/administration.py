@@ -142,7 +142,7 @@ def print_problem(problem: answers.Problem) -> None:
     """Print a problem, the command that shows it, and its remedy."""
     severity = output.styled(f"PROBLEM ({problem.severity}):", "yellow" if problem.severity == "warning" else "red")
     typer.echo(f"{severity} {problem.what}; see `{as_typed(problem.command)}`")
-    remedy = re.sub(r"`(mqbridge [^`]+)`", lambda command: f"`{as_typed(command[1])}`", problem.remedy)
+    remedy = re.sub(r"(?<=[`|])( ?)(mqbridge [^`]+)", lambda match: match[1] + as_typed(match[2]), problem.remedy)
     typer.echo(f"  since {moment(problem.since)}. {remedy}")
 
 

@@ -45,11 +45,13 @@ def test_commands_take_the_options_that_they_are_shown_with(
 
 
 def test_the_commands_of_a_remedy_have_these_options(place: None, capsys: pytest.CaptureFixture[str]) -> None:
-    remedy = "Fix the cause (`mqbridge dlq show ID`), run `mqbridge check`, `mqbridge explain MQB3012E`, or `df -h`."
+    remedy = (
+        "Run `mqbridge dlq show ID`, `mqbridge check`, `mqbridge explain MQB3012E`, or `echo X | mqbridge mqsc run -`."
+    )
     print_problem(Problem("error", ProblemKind.DEAD_LETTERS, "D", "a letter", "mqbridge dlq list", 0.0, remedy))
     first, second = capsys.readouterr().out.splitlines()
     assert first == "PROBLEM (error): a letter; see `mqbridge dlq list -c 'a plant.yaml' --data-dir data`"
     assert second.partition(". ")[2] == (
-        "Fix the cause (`mqbridge dlq show ID -c 'a plant.yaml' --data-dir data`), run `mqbridge check -c 'a plant.yaml'`,"
-        " `mqbridge explain MQB3012E`, or `df -h`."
+        "Run `mqbridge dlq show ID -c 'a plant.yaml' --data-dir data`, `mqbridge check -c 'a plant.yaml'`,"
+        " `mqbridge explain MQB3012E`, or `echo X | mqbridge mqsc run - -c 'a plant.yaml' --data-dir data`."
     )
