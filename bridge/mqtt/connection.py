@@ -365,7 +365,7 @@ class ServerProtocol:
             return [] if self.more else self.events()
         packets = self._decode(data)
         whole = 0 < len(packets) <= PACKETS_AT_A_TURN and not self._data and self._decoder.error is None
-        if whole and all(type(packet) in _MESSAGES for packet in packets):
+        if whole and _MESSAGES.issuperset(map(type, packets)):
             messages: list[MessagePacket] = packets  # type: ignore[assignment]
             self._heard = now
             self._partial = 0

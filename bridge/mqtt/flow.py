@@ -111,7 +111,8 @@ class SenderWindow(Generic[D]):
     @property
     def room(self) -> int:
         """The number of deliveries that may be added. It is negative after a limit was lowered."""
-        return min(self.size - self.unacknowledged, self.receive_maximum - self.unfinished)
+        room, unfinished_room = self.size - self.unacknowledged, self.receive_maximum - self.unfinished
+        return room if room < unfinished_room else unfinished_room  # `min` takes three times as long
 
     def free_identifier(self, candidate: int, reserved: Container[int] = (), highest: int = MAX_IDENTIFIER) -> int:
         """Return the first packet identifier, starting at `candidate`, that is neither in the window nor reserved.

@@ -115,7 +115,7 @@ class DeliveryService:
     @property
     def delays_publishers(self) -> bool:
         """Whether publishers wait for the transmission queue."""
-        return bool(self._delayed) or self._is_behind
+        return bool(self._delayed) or (self._backend.unread > 0 and self._is_behind)
 
     @property
     def _is_behind(self) -> bool:

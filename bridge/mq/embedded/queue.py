@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from bridge.mq.embedded.attributes import Value
@@ -198,10 +198,11 @@ class Queue:
 
     def _chain(self, stored: StoredMessage) -> _Chain:
         priority = 0 if self.fifo else stored.priority
-        chain = self.chains.get(priority)
-        if chain is None:
-            self.chains[priority] = chain = _Chain()
-            self.chains = dict(sorted(self.chains.items(), reverse=True))
+        return self.chains.get(priority) or self._begin_chain(priority)
+
+    def _begin_chain(self, priority: int) -> _Chain:
+        self.chains[priority] = chain = _Chain()
+        self.chains = dict(sorted(self.chains.items(), reverse=True))
         return chain
 
     def expect(self) -> None:
@@ -212,14 +213,19 @@ class Queue:
         """Stop counting a message whose put was backed out."""
         self.depth -= 1
 
-    def got(self) -> None:
-        """Stop counting a message whose get is committed."""
-        self.depth -= 1
-        self.dequeued += 1
+    @staticmethod
+    def got(gets: Iterable[StoredMessage]) -> None:
+        """Stop counting messages whose gets are committed, each on its queue."""
+        for stored in gets:
+            queue = stored.queue
+            queue.depth -= 1
+            queue.dequeued += 1
 
     def append(self, stored: StoredMessage) -> None:
         """Make a message available, after those of its priority that were put before it. Call `announce` afterwards."""
-        self._chain(stored).append(stored)
+        # Not by `_chain`, which would be a call for each message.
+        priority = 0 if self.fifo else stored.priority
+        (self.chains.get(priority) or self._begin_chain(priority)).append(stored)
         self.enqueued += 1
         if self.depth > self.high_depth:
             self.high_depth = self.depth
@@ -237,7 +243,7 @@ class Queue:
 
     def take(self, stored: StoredMessage) -> None:
         """Unlink a message, so that it cannot be got again. The unit of work ends with `forget` or `restore`."""
-        self._chain(stored).unlink(stored)
+        self.chains[0 if self.fifo else stored.priority].unlink(stored)
         if self.backlog is not None:
             self.backlog.remove(stored.message.size)
 

@@ -558,8 +558,8 @@ class RecoveryLog:
                 _announce(arrived)
                 arrived = {}
             if reason == cmqc.MQRC_NONE:
-                for stored in unit.gets:
-                    stored.queue.got()
+                if unit.gets:
+                    Queue.got(unit.gets)
                 if unit.changed is not None:
                     for effect in unit.changed.effects:
                         effect()
