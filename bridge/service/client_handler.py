@@ -14,7 +14,7 @@ from typing import Final
 
 from bridge.clock import now_us
 from bridge.config.channel import ChannelConfig
-from bridge.mq.backend import Completion, UnitOfWork, resolve
+from bridge.mq.backend import NONE_REFUSED, Completion, UnitOfWork, resolve
 from bridge.mqtt.connection import Answer, ConnectionState, Reason, ServerProtocol
 from bridge.mqtt.packets import (
     LEVEL_MQTT_5,
@@ -182,9 +182,8 @@ class ClientHandler:
                 client.transport.flush()
             return
         units = service.units
-        unit = UnitOfWork(
-            effects.publications, effects.removals, client.dead_letters, forbidden_of(session, effects.publications)
-        )
+        forbidden = NONE_REFUSED if session.topics is None else forbidden_of(session, effects.publications)
+        unit = UnitOfWork(effects.publications, effects.removals, client.dead_letters, forbidden)
         if service.payload_schemas.active and effects.publications:
             effects.invalid = service.payload_schemas.refuse(unit, session)
         if effects.released:

@@ -217,4 +217,6 @@ def subscription_qos(user_data: str | None) -> int | None:
 
 def delivered_qos(source_qos: int, requested_qos: int | None, direct_qos: int = DIRECT_MESSAGE_QOS) -> int:
     """Return the QoS of a delivery: the lower of publication and subscription, or `direct_qos` without a subscription."""
-    return direct_qos if requested_qos is None else min(source_qos, requested_qos)
+    if requested_qos is None:
+        return direct_qos
+    return source_qos if source_qos < requested_qos else requested_qos

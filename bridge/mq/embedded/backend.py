@@ -688,12 +688,13 @@ class EmbeddedBackend:
                     refusals[index] = reason
             if refusals and (unit.dead_letters or unit.unreportable):
                 divert(queue_manager, self._queue(), unit, work, refusals, diverted, self.reserve_dead_letter)
-        gets = work.gets
-        removals = separate(unit.removals) if unit.removals else unit.removals
-        for transmission in cast("list[StoredMessage]", removals):  # delivered by this backend
-            if transmission.linked:
-                transmission.queue.take(transmission)
-                gets.append(transmission)
+        if unit.removals:
+            gets = work.gets
+            stored: StoredMessage  # delivered by this backend
+            for stored in separate(unit.removals):
+                if stored.linked:
+                    stored.queue.take(stored)
+                    gets.append(stored)
         if unit.records:
             for key, record in unit.records_without(refusals).items():
                 self._records.save(work, key, record)

@@ -425,7 +425,8 @@ class RecoveryLog:
                     old.superseded = True
             changed.applied += changed.latest
             changed.latest = []
-        moved = self._to_move()
+        self._commits += 1
+        moved = [] if self._commits % DEAD_ROWS else self._to_move()
         logged: list[StoredMessage] = []
         removals: list[int] = []
         definitions: list[tuple[str, str, str | None]] = []
@@ -448,8 +449,7 @@ class RecoveryLog:
         Recent rows usually become empty without that, so only older ones are considered, and only occasionally, because every
         queue is searched for their messages.
         """
-        self._commits += 1
-        if self._commits % DEAD_ROWS or self._size < COMPACTION_FLOOR or self._logged < 4 * self._live:
+        if self._size < COMPACTION_FLOOR or self._logged < 4 * self._live:
             return []
         settled = sorted(self._rows)[:-DEAD_ROWS]
         rows = [self._rows[row_id] for row_id in settled]
@@ -579,7 +579,8 @@ class RecoveryLog:
                     unit.done(reason)
                 except Exception:
                     log.exception("MQB3009E completing a unit of work failed")
-        _announce(arrived)
+        if arrived:
+            _announce(arrived)
         self._ending = False
 
     def replay(self, queues: Mapping[str, Queue]) -> list[StoredMessage]:
@@ -647,4 +648,5 @@ def _announce(arrived: dict[Queue, list[StoredMessage]]) -> None:
                 target.consumer(messages)
             except Exception:
                 log.exception("MQB3008E processing new messages on queue %s failed; they stay there", target.name)
-        target.announce()
+        if target.waiters:
+            target.announce()
