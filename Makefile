@@ -38,7 +38,7 @@ check: $(VENV)/.ready-test
 
 .PHONY: $(VENV)/.unit
 $(VENV)/.unit: $(VENV)/.ready-test
-	@# Without the tests that inject a fault at each MQI call, and the long runs of models.
+	@# Without the tests that inject a fault at each MQI call, the long runs of models, and the files that wait for seconds.
 	@# Temporary files in memory, because each queue manager creates and syncs a database. pytest-timeout starts a thread for
 	@# each test. Instead, the stacks of a hanging test are printed, and the run continues.
 	@[ ! -w /dev/shm ] || export TMPDIR="$${TMPDIR:-/dev/shm}"; \
@@ -46,7 +46,8 @@ $(VENV)/.unit: $(VENV)/.ready-test
 	    -o timeout=0 -o faulthandler_timeout=120 $(patsubst %,--ignore=tests/unit/%.py,$(CAMPAIGNS))
 
 CAMPAIGNS := $(addprefix service/mappings/test_,guarantees blocked_queues session_changes) \
-    $(addprefix mq/ibm/test_,backend acceptance share_receiver two_bridges) mqtt/test_delivery_model
+    $(addprefix mq/ibm/test_,backend acceptance share_receiver two_bridges) mqtt/test_delivery_model \
+    mqtt/link/test_link_connection service/test_will_grace console/test_health wire/mqtt/test_quota
 
 # Campaigns that take too long for every change. The bridge compiled. More examples of each property. The newest packages.
 test-slow: $(VENV)/.ready-test

@@ -32,11 +32,12 @@ from bridge.mqtt.packets import (
 )
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
-from bridge.service.client import REQUEST_WEIGHT, Client, Ended, Sequences, forbidden_of, granted_expiry
+from bridge.service.client import REQUEST_WEIGHT, Client, Ended, forbidden_of, granted_expiry
 from bridge.service.connecting import authenticate_again, connect
 from bridge.service.events import Acknowledged, PublicationRejected, Published
 from bridge.service.subscriptions import subscribe, unsubscribe
 from bridge.service.telemetry import TelemetryService
+from bridge.service.turns import Sequences
 from bridge.telemetry.conversion import reason_code_of
 from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.transport.stream import MakesOwner, Rate, StreamConnection

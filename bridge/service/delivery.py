@@ -17,10 +17,11 @@ from bridge.mq.host import QueueManagerStatus
 from bridge.mq.memory import in_bytes
 from bridge.mqtt.packets import PacketType
 from bridge.security import audit_log
-from bridge.service.client import Client, Turns, Units
+from bridge.service.client import Client, Units
 from bridge.service.events import DeadLettered, EventBus, Finished, MessagesAbandoned, MessagesDropped, Unclaimed
 from bridge.service.limit_hits import LimitHits
 from bridge.service.shares import Share, ShareRequests, Shares
+from bridge.service.turns import Turns
 from bridge.telemetry.backlog import MESSAGE_OVERHEAD, Backlog, BacklogLimits, NotAdmitted
 from bridge.telemetry.conversion import reason_code_of
 from bridge.telemetry.outbox import SendEffects

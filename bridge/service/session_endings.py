@@ -15,9 +15,9 @@ from typing import Final
 from bridge.mq.backend import Backend
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
-from bridge.service.client import Turns
 from bridge.service.delivery import DeliveryService
 from bridge.service.shares import Share
+from bridge.service.turns import Turns
 from bridge.telemetry.session import Session
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from bridge.security.authenticator import FailedConnects
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.privileged import PrivilegedUsers
-from bridge.service.client import Client, Timers, Turns, Units
+from bridge.service.client import Client, Units
 from bridge.service.client_journal import ClientJournal, LockedOut
 from bridge.service.delivery import DeliveryService
 from bridge.service.events import (
@@ -39,6 +39,7 @@ from bridge.service.events import (
 from bridge.service.payload_schemas import PayloadSchemas
 from bridge.service.session_endings import SessionEndings
 from bridge.service.shares import Share
+from bridge.service.turns import Timers, Turns
 from bridge.service.wills import Wills
 from bridge.telemetry.identity import ClientIdentity, Principal
 from bridge.telemetry.outbox import SENT_AT_A_TURN

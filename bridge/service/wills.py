@@ -8,9 +8,10 @@ from functools import partial
 from bridge.clock import now_us
 from bridge.mq.backend import Completion, UnitOfWork
 from bridge.mqtt.packets import Publish, PublishProperties, Will
-from bridge.service.client import Client, Timers, Units, forbidden_of
+from bridge.service.client import Client, Units, forbidden_of
 from bridge.service.events import EventBus, Published
 from bridge.service.payload_schemas import PayloadSchemas
+from bridge.service.turns import Timers
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.headers import PROPERTIES
 from bridge.telemetry.record import Side, StateKey, StateRecord, WillRecord

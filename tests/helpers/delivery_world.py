@@ -13,7 +13,7 @@ from bridge.config.channel import ChannelConfig
 from bridge.mq.backend import Completion, RecoveredState, UnitOfWork
 from bridge.mqtt.packets import Packet
 from bridge.mqtt.reader import Decoder
-from bridge.service.client import Turns
+from bridge.service.turns import Turns
 from bridge.telemetry.identity import AS_IS
 from bridge.telemetry.record import ReceivedRecord, Side, StateKey, StateRecord
 from bridge.telemetry.shard import UNDIVIDED

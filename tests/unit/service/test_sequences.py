@@ -9,7 +9,8 @@ from typing import Any, cast
 import pytest
 
 from bridge.mqtt.packets import Connect, Suback, Subscribe
-from bridge.service.client import Client, Sequences
+from bridge.service.client import Client
+from bridge.service.turns import Sequences
 from tests.helpers.service_bridge import ACCEPTED
 
 CLIENT = cast(Client, SimpleNamespace(peer="?", close=lambda *_arguments: None))

@@ -22,10 +22,10 @@ from bridge.mqtt.packets import (
     Subscribe,
 )
 from bridge.mqtt.writer import encode
-from bridge.service import client as turns_module
 from bridge.service import client_handler
 from bridge.service import delivery as delivery_module
 from bridge.service import telemetry as telemetry_module
+from bridge.service import turns as turns_module
 from bridge.service.client_handler import DELIVERIES_AT_A_TURN
 from bridge.service.client_journal import LockedOut
 from bridge.service.events import EventBus, PublicationRejected
