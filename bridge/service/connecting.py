@@ -162,7 +162,8 @@ class Handshake:
         rejected = refusal_of(packet, config, service.queue_manager_name, methods, service.backend.client_names)
         if rejected is not None:
             raise rejected
-        self._check_shard(packet.client_id)
+        if service.backend.shard.of > 1:
+            self._check_shard(packet.client_id)
         if service.backend.outage:
             raise Rejected(ConnackCode.SERVER_UNAVAILABLE, "the queue manager is unreachable")
         if blocked := service.channel_authentication.at_work.blocked_address(client.transport.address):
