@@ -116,7 +116,8 @@ class DeliveryService:
     @property
     def delays_publishers(self) -> bool:
         """Whether publishers wait for the transmission queue."""
-        return bool(self._delayed) or (self._backend.unread > 0 and self._is_behind)
+        # Usually, nothing is unread or being moved, and the rest is not called.
+        return bool(self._delayed) or ((self._backend.unread > 0 or self._moving > 0) and self._is_behind)
 
     @property
     def _is_behind(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -363,3 +364,26 @@ async def test_publishers_wait_while_the_bridge_is_behind_on_a_nearly_full_trans
                 backend.unread = 0
             assert await client.receive() == Puback(2)
             assert len(backend.entered) == before + 2
+
+
+async def test_publishers_wait_while_messages_are_moved_from_a_nearly_full_transmission_queue(
+    bridge: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is unread: the bridge browses messages as fast as they arrive, but dead-letters them more slowly."""
+    async with bridge({"pending_publication_bytes": 1}) as running:
+        backend, delivery = running.backend, running.service.delivery
+        delivery.backlog_limits.max_depth = 100
+        moves: list[Callable[[bool], None]] = []
+        monkeypatch.setattr(backend, "dead_letter", lambda _transmission, _reason, on_done: moves.append(on_done))
+        client, other = await running.connect("c"), await running.connect("other")
+        backend.depth = 95
+        for number in range(3):
+            delivery.dead_letter(backend.publication(number, 2, client_id="slow"), cmqc.MQRC_Q_SPACE_NOT_AVAILABLE)
+        await client.publish("first")
+        client.send(Publish("second", b"", 1, False, False, 2))
+        await other.silent()
+        assert len(backend.entered) == 1
+        for moved in moves:
+            moved(True)
+        assert await client.receive() == Puback(2)
+        assert len(backend.entered) == 2

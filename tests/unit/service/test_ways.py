@@ -162,7 +162,7 @@ async def test_connect_to_connack(bridge: Bridge, hook: Hook, capsys: pytest.Cap
         clients.append(RawClient.connected(port_of(bridge), f"c{len(clients)}"))
 
     files = await files_of(hook, lambda: outside(work))
-    # Three of them were added with the history of clients and with shards.
+    # Two of them were added with the history of clients, and one with turns in a module of their own.
     report(capsys, "CONNECT to CONNACK", files, 29, 12)
 
 
