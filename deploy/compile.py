@@ -113,7 +113,8 @@ def build(folder: Path, sources: list[str]) -> None:
     import setuptools  # noqa: F401 before mypyc, which otherwise uses the distutils of Python 3.11
     from mypyc.build import ccompiler, mypycify, sysconfig
 
-    options = ["--config-file=pyproject.toml", "--cache-dir=.mypy_cache/compiled"]
+    # Errors of imported modules do not matter: their packages may be optional and missing, such as OpenTelemetry.
+    options = ["--config-file=pyproject.toml", "--cache-dir=.mypy_cache/compiled", "--follow-imports=silent"]
     level = os.environ.get("MYPYC_OPT_LEVEL", "2")
     extensions = mypycify(
         [*options, *sources],
