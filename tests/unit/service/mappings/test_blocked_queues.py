@@ -62,9 +62,9 @@ def test_messages_for_other_queues_continue_and_those_for_a_full_queue_arrive_in
     assert full.bodies("FULL") == full.bodies("OUT") == in_order(*range(12))
     assert full.depth(DEAD_LETTERS) == 0
     lines = [record.getMessage() for record in caplog.records if "FULL" in record.getMessage()]
-    # A retry may find the queue empty, because the first unit of work was backed out.
-    assert lines
-    assert [line.split()[0] for line in lines] == ["MQB5007W", "MQB5008I"] * (len(lines) // 2), lines
+    # On a slow machine, the first retry comes before the messages of the unit of work that was backed out. Then the queue is
+    # blocked, and the warning logged, once more.
+    assert [line.split()[0] for line in lines] == ["MQB5007W"] * max(1, len(lines) - 1) + ["MQB5008I"], lines
 
 
 def test_with_strict_order_a_full_queue_blocks_all_later_messages(
