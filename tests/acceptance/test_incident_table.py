@@ -750,7 +750,7 @@ INCIDENTS = {
         "MqBridgeReloadFailed",
         write_reload("nonsense: 1\n", 1),
         write_reload("", 0),
-        hint="then run `mqbridge reload`",
+        hint="then run `mqbridge reload",
         ended="MQB0101I reload: ",
     ),
     "gets from the transmission queue disabled": Incident(
