@@ -38,7 +38,7 @@ check: $(VENV)/.ready-test
 
 .PHONY: $(VENV)/.unit
 $(VENV)/.unit: $(VENV)/.ready-test
-	@# Without the tests that inject a fault at each MQI call, the long runs of models, and the files that wait for seconds.
+	@# Without the tests that inject a fault at each MQI call, the long runs of models, and the files that take or wait for seconds.
 	@# Temporary files in memory, because each queue manager creates and syncs a database. pytest-timeout starts a thread for
 	@# each test. Instead, the stacks of a hanging test are printed, and the run continues.
 	@[ ! -w /dev/shm ] || export TMPDIR="$${TMPDIR:-/dev/shm}"; \

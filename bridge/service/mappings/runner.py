@@ -628,15 +628,25 @@ class BlockedQueues:
         return True
 
     def due(self) -> Iterator[Destination]:
-        """Yield the queues due for another attempt."""
+        """Yield the queues due for another attempt to put their first waiting message."""
         now = time.monotonic()
-        for queue in [queue for queue in self._queues.values() if queue.retry_at <= now]:
+        for queue in [queue for queue in self._queues.values() if queue.tokens and queue.retry_at <= now]:
             yield queue.destination
+
+    def unblock_unused(self) -> None:
+        """Remove the due queues without waiting messages, because the whole source was browsed.
+
+        Before that, it is not known whether messages wait: the source was opened again after the rejection.
+        """
+        now = time.monotonic()
+        for queue in [queue for queue in self._queues.values() if not queue.tokens and queue.retry_at <= now]:
+            self.unblock(queue.destination, accepts=False)
 
     @property
     def next_retry(self) -> float:
         """Seconds until the next attempt."""
-        return max(0.0, min(queue.retry_at for queue in self._queues.values()) - time.monotonic())
+        queues = [queue for queue in self._queues.values() if queue.tokens] or self._queues.values()
+        return max(0.0, min(queue.retry_at for queue in queues) - time.monotonic())
 
     def first(self, destination: Destination) -> tuple[bytes, int] | None:
         """Return the MsgToken of a queue's first waiting message and the number of its rejections."""
@@ -785,6 +795,7 @@ class TransferRunner(PuttingRunner[Got]):
                 break
             message = self._consumer.browse(0.0 if browsed or tally.taken else min(blocked.next_retry, WAIT))
             if message is None:
+                blocked.unblock_unused()
                 if self._consumer.depth > blocked.waiting:
                     self._consumer.browse_from_front()
                 break
